@@ -1,0 +1,5 @@
+"""``python -m genaccel``."""
+
+from genaccel.cli import main
+
+main()

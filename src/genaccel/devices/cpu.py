@@ -1,0 +1,62 @@
+"""The host processor: always there, and a first-class device."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+from genaccel.devices import seed_host
+
+NAME = "cpu"
+
+
+def unavailable_reason() -> str | None:
+    """A CPU is always available."""
+    return None
+
+
+def describe() -> dict[str, str]:
+    """Processor, instruction set that torch uses, matrix extensions seen, threads."""
+    info = Path("/proc/cpuinfo")
+    text = info.read_text() if info.exists() else ""
+    names = [line.split(":", 1)[1].strip() for line in text.splitlines() if line.startswith("model name")]
+    flags = {flag for line in text.splitlines() if line.startswith("flags") for flag in line.split()}
+    extensions = [f for f in ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16", "amx_int8") if f in flags]
+    return {
+        "accelerator": names[0] if names else "CPU",
+        "capability": torch.backends.cpu.get_cpu_capability(),
+        "extensions": " ".join(extensions),
+        "threads": str(torch.get_num_threads()),
+    }
+
+
+def torch_device() -> torch.device:
+    """Where tensors go."""
+    return torch.device("cpu")
+
+
+def synchronize() -> None:
+    """CPU operations are done when they return."""
+
+
+def reset_peak_memory() -> None:
+    """Reset the kernel's high-water mark of this process (Linux: 5 into clear_refs)."""
+    try:
+        Path("/proc/self/clear_refs").write_text("5")
+    except OSError:
+        return
+
+
+def peak_memory_bytes() -> int | None:
+    """Peak resident set since the last reset, interpreter and libraries included; None where Linux's /proc is absent."""
+    try:
+        lines = Path("/proc/self/status").read_text().splitlines()
+    except OSError:
+        return None
+    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM")), None)
+
+
+def seed(seed: int) -> None:
+    """Seed every generator."""
+    seed_host(seed)

@@ -1,0 +1,66 @@
+"""Intel Gaudi, through plain torch and ``habana_frameworks``; the only file that imports Gaudi's software.
+
+Untested on a Gaudi so far: this project's machines have none. Every call is one that Intel documents.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+from typing import Any
+
+import torch
+
+from genaccel.devices import seed_host
+
+NAME = "hpu"
+
+
+def _hthpu() -> Any:
+    importlib.import_module("habana_frameworks.torch.core")
+    return importlib.import_module("habana_frameworks.torch.hpu")
+
+
+def unavailable_reason() -> str | None:
+    """None when Gaudi's software is installed and sees a card."""
+    if importlib.util.find_spec("habana_frameworks") is None:
+        return "habana_frameworks is not installed"
+    return None if _hthpu().is_available() else "no Gaudi card is visible"
+
+
+def describe() -> dict[str, str]:
+    """Card, number of cards and whether torch runs in lazy mode."""
+    hpu = _hthpu()
+    return {
+        "accelerator": str(hpu.get_device_name()),
+        "devices": str(hpu.device_count()),
+        "lazy_mode": os.environ.get("PT_HPU_LAZY_MODE", "unset"),
+    }
+
+
+def torch_device() -> torch.device:
+    """Where tensors go."""
+    _hthpu()
+    return torch.device("hpu")
+
+
+def synchronize() -> None:
+    """Wait for the card (in lazy mode this also launches what was collected)."""
+    _hthpu().synchronize()
+
+
+def reset_peak_memory() -> None:
+    """Start a new peak measurement."""
+    _hthpu().reset_peak_memory_stats()
+
+
+def peak_memory_bytes() -> int | None:
+    """Peak bytes allocated on the current card."""
+    return int(_hthpu().max_memory_allocated())
+
+
+def seed(seed: int) -> None:
+    """Seed every generator."""
+    seed_host(seed)
+    importlib.import_module("habana_frameworks.torch.hpu.random").manual_seed_all(seed)

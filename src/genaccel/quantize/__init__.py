@@ -1,0 +1,1 @@
+"""Post-training quantization: sensitivity -> plan -> smaller model -> checkpoint. Start with ``paper.py``."""
