@@ -110,7 +110,9 @@ def plan(config: Annotated[QuantizeConfig, Flat], *, to: Path = Path("plan.toml"
     made.save(to)
 
     def text() -> None:
-        console.say(f"{made.method}: {console.format_bytes(size)}, {layout.fp32_bytes / size:.3f}x smaller than FP32 (predicted)")
+        console.say(
+            f"{made.method}: {console.format_bytes(size)}, {layout.fp32_bytes / size:.3f}x smaller than FP32 (predicted)"
+        )
         console.say(f"Written to {to}")
 
     console.emit(asdict(made) | {"tensor_bytes": size, "compression": layout.fp32_bytes / size}, text)
@@ -136,7 +138,10 @@ def report(runs: Path = Path("runs"), *, output: Annotated[Path, Parameter(alias
     if not records:
         raise UserError(f"There are no records in {runs}.", "Run 'genaccel quantize' first.")
     write_report(records, output)
-    console.emit({"report": str(output), "records": len(records)}, lambda: console.say(f"Report of {len(records)} records: {output}"))
+    console.emit(
+        {"report": str(output), "records": len(records)},
+        lambda: console.say(f"Report of {len(records)} records: {output}"),
+    )
 
 
 @app.command
@@ -207,7 +212,10 @@ def check(*command: Annotated[str, Parameter(allow_leading_hyphen=True)]) -> Non
         The command to validate, as it would be typed after 'genaccel'.
     """
     if command[:1] not in (("quantize",), ("evaluate",)):
-        raise UserError(f"'genaccel check' validates quantize or evaluate, not '{' '.join(command[:1])}'.", "genaccel check quantize MODEL")
+        raise UserError(
+            f"'genaccel check' validates quantize or evaluate, not '{' '.join(command[:1])}'.",
+            "genaccel check quantize MODEL",
+        )
     function, bound, _ = app.parse_args(command, exit_on_error=False, print_error=False)
     bound.apply_defaults()
     from genaccel.quantize.baseline import prepare_evaluation
@@ -221,7 +229,11 @@ def check(*command: Annotated[str, Parameter(allow_leading_hyphen=True)]) -> Non
         settings = _settings(bound.arguments["judge"])
 
     def text() -> None:
-        console.table("Resolved configuration", ["setting", "value", "from"], [[k, str(s.value), s.origin] for k, s in settings.items()])
+        console.table(
+            "Resolved configuration",
+            ["setting", "value", "from"],
+            [[k, str(s.value), s.origin] for k, s in settings.items()],
+        )
         console.say(f"Nothing is wrong with it; it would run on {device}.")
 
     console.emit({"device": device, "config": {k: asdict(s) for k, s in settings.items()}}, text)
@@ -242,7 +254,9 @@ def _note_origins(_app: App, _commands: tuple[str, ...], arguments: ArgumentColl
     """Cyclopts calls this last: every argument that has a value by now got it from a flag or from the file."""
     for argument in arguments:
         for token in argument.tokens:
-            _origins[argument.name.removeprefix("--").replace("-", "_").lower()] = "flag" if token.source == "cli" else "file"
+            _origins[argument.name.removeprefix("--").replace("-", "_").lower()] = (
+                "flag" if token.source == "cli" else "file"
+            )
 
 
 @app.meta.default
@@ -286,7 +300,9 @@ def _table(records: list[Record]) -> None:
 
     rows = [summary_row(record) for record in records]
     console.table("", [c.title for c in COLUMNS], rows, tuple(i for i, c in enumerate(COLUMNS) if c.numeric))
-    protocols = dict.fromkeys(f.protocol for r in records for f in r.figures if f.name in {"perplexity", "decode_tokens_per_second"})
+    protocols = dict.fromkeys(
+        f.protocol for r in records for f in r.figures if f.name in {"perplexity", "decode_tokens_per_second"}
+    )
     for protocol in protocols:
         console.say(f"  {protocol}")
 

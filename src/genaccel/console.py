@@ -98,7 +98,13 @@ def progress(text: str, total: int) -> Iterator[Callable[[str], None]]:
 
     console = _stderr()
     if console.is_terminal:
-        columns = ("{task.description}", BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("{task.fields[detail]}"))
+        columns = (
+            "{task.description}",
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeRemainingColumn(),
+            TextColumn("{task.fields[detail]}"),
+        )
         with Progress(*columns, console=console, transient=True) as bar:
             task = bar.add_task(text, total=total, detail="")
             yield lambda detail="": bar.update(task, advance=1, detail=detail)

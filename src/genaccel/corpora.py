@@ -74,7 +74,9 @@ def _wikitext2(split: Split, data_dir: Path | None) -> tuple[str, str]:
     except ImportError:
         raise UserError("WikiText-2 is not here.", hint) from None
     try:
-        rows = load_dataset("Salesforce/wikitext", "wikitext-2-raw-v1", split={"test": "test", "calibration": "validation"}[split])
+        rows = load_dataset(
+            "Salesforce/wikitext", "wikitext-2-raw-v1", split={"test": "test", "calibration": "validation"}[split]
+        )
     except Exception as error:  # datasets raises many kinds for 'cannot be reached'
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
         raise UserError(f"WikiText-2 could not be had from the hub: {reason}.", hint) from error

@@ -28,7 +28,10 @@ def _models() -> Rows:
     from genaccel.models import BUILT_IN
 
     rows: Rows = [{"model": name, "about": about} for name, about in BUILT_IN.items()]
-    return [*rows, {"model": "FOLDER, OWNER/NAME or FILE.gguf", "about": "any decoder LM of transformers with safetensors"}]
+    return [
+        *rows,
+        {"model": "FOLDER, OWNER/NAME or FILE.gguf", "about": "any decoder LM of transformers with safetensors"},
+    ]
 
 
 def _texts() -> Rows:
@@ -45,7 +48,9 @@ def _formats() -> Rows:
     for form in FORMATS.values():
         shape = (1024, 4096)
         bits = 8 * form.num_bytes(shape) / (shape[0] * shape[1])
-        rows.append({"format": form.name, "bits per weight of a 1024x4096 matrix": f"{bits:.3f}", "about": form.summary})
+        rows.append(
+            {"format": form.name, "bits per weight of a 1024x4096 matrix": f"{bits:.3f}", "about": form.summary}
+        )
     return rows
 
 

@@ -56,7 +56,9 @@ def repeat(function: Callable[[], object], device: Device, *, num_warmup: int = 
     return Samples(tuple(values), num_warmup)
 
 
-def median_seconds(function: Callable[[], object], device: Device, *, budget_seconds: float, max_repeats: int = 7) -> float:
+def median_seconds(
+    function: Callable[[], object], device: Device, *, budget_seconds: float, max_repeats: int = 65
+) -> float:
     """A quick median for choosing between kernels: one warm-up, then repeats until ``budget_seconds`` are spent."""
     function()
     values: list[float] = []

@@ -9,9 +9,8 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -74,10 +73,14 @@ def resolve(name: str) -> ModelSource:
     if path.is_dir():
         return ModelSource(name, _checked(path))
     if path.exists():
-        raise UserError(f"{name} is neither a model folder nor a .gguf file.", "Give a folder with config.json and safetensors.")
+        raise UserError(
+            f"{name} is neither a model folder nor a .gguf file.", "Give a folder with config.json and safetensors."
+        )
     if name.count("/") == 1 and not name.startswith((".", "/", "~")) and path.suffix != ".gguf":
         return ModelSource(name, _checked(_hub_folder(name)))
-    raise UserError(f"There is no model '{name}'.", did_you_mean(name, BUILT_IN) + " A folder, a .gguf file or a hub id works too.")
+    raise UserError(
+        f"There is no model '{name}'.", did_you_mean(name, BUILT_IN) + " A folder, a .gguf file or a hub id works too."
+    )
 
 
 def cache_folder() -> Path:
@@ -104,7 +107,9 @@ def _checked(folder: Path) -> Path:
     if not any(folder.glob("*.safetensors")):
         pickled = [f.name for pattern in ("*.bin", "*.pt", "*.pth", "*.pkl", "*.ckpt") for f in folder.glob(pattern)]
         what = f"only pickled weights ({pickled[0]})" if pickled else "no weights"
-        raise UserError(f"{folder} holds {what}; genaccel loads safetensors only.", "Convert it with transformers' save_pretrained.")
+        raise UserError(
+            f"{folder} holds {what}; genaccel loads safetensors only.", "Convert it with transformers' save_pretrained."
+        )
     return folder
 
 
@@ -168,7 +173,10 @@ def _converted_once(folder: Path, name: str, load: Callable[[], tuple[Any, Any]]
         folder.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(folder.with_suffix(".lock")):
         if not (folder / "config.json").exists():
-            with console.status(f"Converting {name} to safetensors (once, kept in {folder})"), whole_folder(folder) as new:
+            with (
+                console.status(f"Converting {name} to safetensors (once, kept in {folder})"),
+                whole_folder(folder) as new,
+            ):
                 model, tokenizer = load()
                 model.save_pretrained(new)
                 tokenizer.save_pretrained(new)
@@ -184,7 +192,9 @@ def _load_gguf(path: Path) -> tuple[Any, Any]:
             tokenizer = AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name)
     except (ValueError, KeyError, NotImplementedError, OSError) as error:
         reason = str(error).strip().splitlines()[0].rstrip(".")
-        raise UserError(f"{path} cannot be read as a GGUF model: {reason}.", "Give a folder with safetensors.") from error
+        raise UserError(
+            f"{path} cannot be read as a GGUF model: {reason}.", "Give a folder with safetensors."
+        ) from error
     # The weights are plain tensors now; the mark of the GGUF quantizer would make save_pretrained refuse.
     if hasattr(model.config, "quantization_config"):
         del model.config.quantization_config
@@ -235,9 +245,13 @@ def _from_pretrained(folder: Path, dtype: torch.dtype = torch.float32) -> Any:
         model, info = AutoModelForCausalLM.from_pretrained(
             folder, dtype=dtype, trust_remote_code=False, use_safetensors=True, output_loading_info=True
         )
-    problems = [f"{kind.replace('_', ' ')}: {sorted(map(str, info[kind]))[0]}" for kind in _LOAD_PROBLEMS if info.get(kind)]
+    problems = [
+        f"{kind.replace('_', ' ')}: {sorted(map(str, info[kind]))[0]}" for kind in _LOAD_PROBLEMS if info.get(kind)
+    ]
     if problems:
-        raise UserError(f"The weights in {folder} do not fit its config.json ({problems[0]}).", "Fetch the model again.")
+        raise UserError(
+            f"The weights in {folder} do not fit its config.json ({problems[0]}).", "Fetch the model again."
+        )
     return model.eval()
 
 
@@ -257,7 +271,9 @@ def _explain_transformers(folder: Path) -> Iterator[None]:
         yield
     except (ValueError, OSError, KeyError, RuntimeError) as error:
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
-        raise UserError(f"transformers cannot load {folder}: {reason}.", "Check that the folder holds a whole decoder LM.") from error
+        raise UserError(
+            f"transformers cannot load {folder}: {reason}.", "Check that the folder holds a whole decoder LM."
+        ) from error
 
 
 @contextmanager
@@ -307,8 +323,12 @@ def walk(model: Any) -> ModelLayout:
                         "Models whose decoder layers hold nn.Linear or GPT-2's Conv1D are supported.",
                     )
     if head is not None:
-        tied = head.weight is embedding.weight or bool(getattr(model.config.get_text_config(), "tie_word_embeddings", False))
-        weights.append(WeightInfo(names[head], tuple(head.weight.shape), None, "head", names[embedding] if tied else None))
+        tied = head.weight is embedding.weight or bool(
+            getattr(model.config.get_text_config(), "tie_word_embeddings", False)
+        )
+        weights.append(
+            WeightInfo(names[head], tuple(head.weight.shape), None, "head", names[embedding] if tied else None)
+        )
     matrices = {id(model.get_submodule(w.name).weight) for w in weights}
     others = {id(p): p.numel() for p in model.parameters() if id(p) not in matrices}
     positions = getattr(model.config.get_text_config(), "max_position_embeddings", None)
@@ -328,5 +348,6 @@ def _decoder_layers(model: Any) -> tuple[str, torch.nn.ModuleList]:
         if isinstance(module, torch.nn.ModuleList) and len(module) == count and any(map(is_linear, module.modules())):
             return name, module
     raise UserError(
-        f"No list of {count} decoder layers was found in {type(model).__name__}.", "Decoder LMs of transformers are supported."
+        f"No list of {count} decoder layers was found in {type(model).__name__}.",
+        "Decoder LMs of transformers are supported.",
     )

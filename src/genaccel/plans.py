@@ -76,7 +76,9 @@ FORMATS: dict[str, Format] = {
         Format("bf16", 16, "float", summary="bfloat16"),
         Format("fp16", 16, "float", summary="IEEE half precision"),
         Format("int8", 8, "integer", "channel", scale_bytes=4, summary="symmetric, fp32 scale per output channel"),
-        Format("fp8_e4m3", 8, "scaled_float", "channel", scale_bytes=4, summary="e4m3fn, fp32 scale per output channel"),
+        Format(
+            "fp8_e4m3", 8, "scaled_float", "channel", scale_bytes=4, summary="e4m3fn, fp32 scale per output channel"
+        ),
         Format("fp8_e5m2", 8, "scaled_float", "channel", scale_bytes=4, summary="e5m2, fp32 scale per output channel"),
         _int4(32),
         _int4(64),
@@ -221,7 +223,12 @@ class PrecisionPlan:
 
     def to_toml(self) -> str:
         """The plan's file: a header and one line per module or prefix (JSON strings are TOML strings)."""
-        head = {"schema_version": self.schema_version, "model": self.model, "target": self.target, "method": self.method}
+        head = {
+            "schema_version": self.schema_version,
+            "model": self.model,
+            "target": self.target,
+            "method": self.method,
+        }
         lines = [f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in head.items()]
         lines += ["", "# module or prefix = format; the longest prefix wins, every weight must be covered", "[formats]"]
         lines += [f"{json.dumps(k, ensure_ascii=False)} = {json.dumps(v)}" for k, v in self.formats.items()]
@@ -233,7 +240,9 @@ def load_plan(path: Path) -> PrecisionPlan:
     try:
         data = tomllib.loads(_read(path, "plan"))
     except tomllib.TOMLDecodeError as error:
-        raise UserError(f"The plan {path} is not TOML: {error}.", "Compare with a file written by 'genaccel plan'.") from None
+        raise UserError(
+            f"The plan {path} is not TOML: {error}.", "Compare with a file written by 'genaccel plan'."
+        ) from None
     return _structure(PrecisionPlan, data, path, "plan", PLAN_SCHEMA)
 
 
@@ -261,7 +270,9 @@ def _structure(cls: Any, data: Any, path: Path, what: str, schema: int) -> Any:
     from genaccel.records import structure_strictly
 
     if not isinstance(data, dict):
-        raise UserError(f"The {what} {path} does not hold a table.", f"Compare with a file written by 'genaccel {what.split()[0]}'.")
+        raise UserError(
+            f"The {what} {path} does not hold a table.", f"Compare with a file written by 'genaccel {what.split()[0]}'."
+        )
     if data.get("schema_version") != schema:
         raise UserError(
             f"The {what} {path} has schema version {data.get('schema_version')}, this genaccel reads {schema}.",

@@ -104,7 +104,9 @@ def record_from_json(text: str, source: str) -> Record:
     try:
         data = json.loads(text)
     except ValueError as error:
-        raise UserError(f"The record {source} is torn or not JSON: {error}.", "It is left out; the others are used.") from None
+        raise UserError(
+            f"The record {source} is torn or not JSON: {error}.", "It is left out; the others are used."
+        ) from None
     if not isinstance(data, dict) or data.get("schema_version") != RECORD_SCHEMA:
         version = data.get("schema_version") if isinstance(data, dict) else None
         raise UserError(f"The record {source} has schema version {version}, this genaccel reads {RECORD_SCHEMA}.", "")
@@ -184,8 +186,14 @@ def git_commit() -> str:
     here = Path(__file__).parent
     try:
         run = [
-            subprocess.run(["git", "-C", str(here), *args], capture_output=True, text=True, timeout=5, check=True).stdout
-            for args in (["rev-parse", "--short=12", "HEAD"], ["status", "--porcelain", "-uno"], ["ls-files", "__init__.py"])
+            subprocess.run(
+                ["git", "-C", str(here), *args], capture_output=True, text=True, timeout=5, check=True
+            ).stdout
+            for args in (
+                ["rev-parse", "--short=12", "HEAD"],
+                ["status", "--porcelain", "-uno"],
+                ["ls-files", "__init__.py"],
+            )
         ]
     except (OSError, subprocess.SubprocessError):
         return ""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from genaccel.console import format_bytes
@@ -38,7 +38,12 @@ COLUMNS = (
 def summary_row(record: Record) -> list[str]:
     """One line of the summary table; a predicted figure is marked with (p), an unknown one is a dash."""
     share = record.config.get("share")
-    head = [record.model, record.target or "-", record.mode, str(share.value) if share and record.mode != "fp32" else "-"]
+    head = [
+        record.model,
+        record.target or "-",
+        record.mode,
+        str(share.value) if share and record.mode != "fp32" else "-",
+    ]
     return head + [_cell(record, column) for column in COLUMNS[4:]]
 
 

@@ -25,7 +25,9 @@ def quantization_study(models: Sequence[str], shares: Sequence[float], judge: Ju
     ]
     records: dict[str, Record] = {}
     for number, config in enumerate(configs, 1):
-        console.note(f"[{number}/{len(configs)}] {config.model}, {config.target}, {config.mode}, share {config.share:g}")
+        console.note(
+            f"[{number}/{len(configs)}] {config.model}, {config.target}, {config.mode}, share {config.share:g}"
+        )
         outcome = run(prepare(config, judge))
         records |= {r.id: r for r in (outcome.baseline, outcome.record) if r}
     return list(records.values())

@@ -92,7 +92,9 @@ def explain_os_error(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise UserError(f"The disk is full: {path} could not be written.", "Free some space; nothing half-written was left.") from error
+            raise UserError(
+                f"The disk is full: {path} could not be written.", "Free some space; nothing half-written was left."
+            ) from error
         raise UserError(
             f"{path} could not be written: {error.strerror or error}.", "Check the path and its permissions."
         ) from error
@@ -113,7 +115,9 @@ def write_record(record: Record, folder: Path) -> Path:
 def read_records(folder: Path) -> tuple[list[Record], list[str]]:
     """All records in ``folder``, oldest first, and one sentence for each file that is not a whole record."""
     if not folder.is_dir():
-        raise UserError(f"There is no folder {folder}.", "Name the folder that 'genaccel quantize' wrote its records to.")
+        raise UserError(
+            f"There is no folder {folder}.", "Name the folder that 'genaccel quantize' wrote its records to."
+        )
     records, problems = [], []
     for path in sorted(folder.glob("*.json")):
         try:

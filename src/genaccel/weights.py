@@ -41,10 +41,14 @@ class FolderWeights:
                 with safe_open(file, framework="pt") as opened:
                     for name in opened.keys():  # noqa: SIM118 - a safetensors handle is not a mapping
                         if name in self._file_of:
-                            raise UserError(f"Tensor {name} is in two files of {folder}.", "Keep one set of weights in it.")
+                            raise UserError(
+                                f"Tensor {name} is in two files of {folder}.", "Keep one set of weights in it."
+                            )
                         self._file_of[name] = file
             except (SafetensorError, OSError) as error:
-                raise UserError(f"{file} is not a whole safetensors file: {error}.", "Fetch or write it again.") from None
+                raise UserError(
+                    f"{file} is not a whole safetensors file: {error}.", "Fetch or write it again."
+                ) from None
         self._check_index()
 
     def _check_index(self) -> None:
@@ -52,7 +56,9 @@ class FolderWeights:
         if index.exists():
             missing = sorted(set(json.loads(index.read_text())["weight_map"]) - set(self._file_of))
             if missing:
-                raise UserError(f"{self.folder} lacks {len(missing)} tensors, among them {missing[0]}.", "A shard is missing.")
+                raise UserError(
+                    f"{self.folder} lacks {len(missing)} tensors, among them {missing[0]}.", "A shard is missing."
+                )
 
     def names(self) -> Iterable[str]:
         """All tensor names."""

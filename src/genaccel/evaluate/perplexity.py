@@ -30,11 +30,17 @@ class WindowProtocol:
     def check(self, max_positions: int | None) -> None:
         """Raise ``UserError`` for a window that makes no sense or that the model has no positions for."""
         if self.window < 2:
-            raise UserError(f"A window of {self.window} tokens has nothing to predict.", "Use at least 2; 1024 is the default.")
+            raise UserError(
+                f"A window of {self.window} tokens has nothing to predict.", "Use at least 2; 1024 is the default."
+            )
         if not 1 <= self.stride <= self.window:
-            raise UserError(f"The stride is {self.stride}, but it must lie in 1..{self.window}.", "It defaults to the window.")
+            raise UserError(
+                f"The stride is {self.stride}, but it must lie in 1..{self.window}.", "It defaults to the window."
+            )
         if self.limit is not None and self.limit < 1:
-            raise UserError(f"The limit is {self.limit} windows, but it must be at least 1.", "Leave it out for the whole text.")
+            raise UserError(
+                f"The limit is {self.limit} windows, but it must be at least 1.", "Leave it out for the whole text."
+            )
         if max_positions is not None and self.window > max_positions:
             raise UserError(
                 f"A window of {self.window} tokens is longer than the model's context of {max_positions}.",
@@ -117,7 +123,9 @@ def _bos_that_the_tokenizer_adds(loaded: LoadedModel) -> list[int]:
 
 
 @torch.inference_mode()
-def score_windows(loaded: LoadedModel, windows: Windows, advance: Callable[[str], None] = lambda _: None) -> WindowScores:
+def score_windows(
+    loaded: LoadedModel, windows: Windows, advance: Callable[[str], None] = lambda _: None
+) -> WindowScores:
     """Score every window; ``advance`` is called after each with the running perplexity."""
     nll, counts = [], []
     place = next(loaded.model.parameters()).device

@@ -112,7 +112,12 @@ def judge(loaded: LoadedModel, config: JudgeConfig, device: Device) -> Judgement
     peak = device.peak_memory_bytes()
     figures.append(Figure("peak_memory_bytes", peak, "B", "measured", f"peak while judging, {scope}"))
     details = {
-        "text": {"name": corpus.name, "source": corpus.source, "sha256": corpus.sha256, "tokens": windows.num_tokens_in_text},
+        "text": {
+            "name": corpus.name,
+            "source": corpus.source,
+            "sha256": corpus.sha256,
+            "tokens": windows.num_tokens_in_text,
+        },
         "scored_tokens": scores.num_tokens,
         "nll_by_window": list(scores.nll_by_window),
         "tokens_by_window": list(scores.tokens_by_window),

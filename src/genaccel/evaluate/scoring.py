@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-import torch.nn.functional as F  # noqa: N812
+import torch.nn.functional as F
 
 HEAD_ROWS = 256  # rows of logits held at a time: 50 MB for a vocabulary of 49,152
 
@@ -64,7 +64,9 @@ def _try_plain_head(model: Any) -> bool:
         return False
     expected = model(input_ids=ids, use_cache=False).logits.float()
     got = head(output.last_hidden_state).float()
-    return got.shape == expected.shape and torch.allclose(got, expected, rtol=1e-3, atol=1e-3 * float(expected.abs().max()))
+    return got.shape == expected.shape and torch.allclose(
+        got, expected, rtol=1e-3, atol=1e-3 * float(expected.abs().max())
+    )
 
 
 def _pick(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:

@@ -33,13 +33,19 @@ class ThroughputProtocol:
 
     def describe(self, what: str) -> str:
         """The protocol's name for ``what`` ('prefill' or 'decode')."""
-        lengths = f"{self.prompt_tokens} prompt tokens" + (f", {self.new_tokens} new tokens" if what == "decode" else "")
-        return f"{what}, batch {self.batch}, {lengths}, 1 device, median of {self.num_repeats}, {self.num_warmup} warm-up"
+        lengths = f"{self.prompt_tokens} prompt tokens" + (
+            f", {self.new_tokens} new tokens" if what == "decode" else ""
+        )
+        return (
+            f"{what}, batch {self.batch}, {lengths}, 1 device, median of {self.num_repeats}, {self.num_warmup} warm-up"
+        )
 
     def check(self, max_positions: int | None) -> None:
         """Raise ``UserError`` for lengths below 1 or beyond the model's context."""
         if min(self.batch, self.prompt_tokens, self.new_tokens, self.num_repeats) < 1:
-            raise UserError("Batch, prompt, new tokens and repeats must be at least 1.", "Check the throughput options.")
+            raise UserError(
+                "Batch, prompt, new tokens and repeats must be at least 1.", "Check the throughput options."
+            )
         if max_positions is not None and self.prompt_tokens + self.new_tokens > max_positions:
             raise UserError(
                 f"{self.prompt_tokens} prompt and {self.new_tokens} new tokens exceed the model's context of {max_positions}.",
@@ -79,20 +85,24 @@ def measure_throughput(loaded: LoadedModel, device: Device, protocol: Throughput
     prefill = repeat(lambda: _prefill(model, prompts(), use_cache=False), device, **repeats)
     return Throughput(
         prefill.map(lambda seconds: protocol.batch * protocol.prompt_tokens / seconds),
-        _decode_seconds(model, device, protocol, prompts).map(lambda seconds: protocol.batch * protocol.new_tokens / seconds),
+        _decode_seconds(model, device, protocol, prompts).map(
+            lambda seconds: protocol.batch * protocol.new_tokens / seconds
+        ),
     )
 
 
 def _decode_seconds(model: Any, device: Device, protocol: ThroughputProtocol, prompts: Any) -> Samples:
     """Seconds for all new tokens of a batch, each repeat behind a prompt of its own that is not counted."""
     values: list[float] = []
+    # transformers is renaming past_key_values to cache.
+    cache_name = "cache" if "cache" in inspect.signature(model.forward).parameters else "past_key_values"
     for _ in range(protocol.num_warmup + protocol.num_repeats):
         output = _prefill(model, prompts(), use_cache=True)
-        state = {"cache": output.past_key_values, "token": output.logits[:, -1:].argmax(-1)}
+        state = {"cache": output[cache_name], "token": output.logits[:, -1:].argmax(-1)}
 
         def generate(state: dict[str, Any] = state) -> None:
             for _ in range(protocol.new_tokens):
-                output = model(input_ids=state["token"], past_key_values=state["cache"], use_cache=True)
+                output = model(input_ids=state["token"], use_cache=True, **{cache_name: state["cache"]})
                 state["token"] = output.logits[:, -1:].argmax(-1)
 
         values.extend(repeat(generate, device, num_warmup=0, num_repeats=1).values)

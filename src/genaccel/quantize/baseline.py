@@ -13,7 +13,9 @@ from genaccel.records import Figure, Record, Setting, settings_of
 from genaccel.store import read_records, write_record
 
 
-def fp32_baseline(source: ModelSource, judge_config: JudgeConfig, device: Device, runs: Path, fingerprint: str) -> Record:
+def fp32_baseline(
+    source: ModelSource, judge_config: JudgeConfig, device: Device, runs: Path, fingerprint: str
+) -> Record:
     """The FP32 model's record: from the folder of records when the same was judged there alike, else measured now."""
     environment = devices.environment(device)
     wanted = {k: v.value for k, v in settings_of(judge_config).items() if k != "data_dir"}
@@ -45,7 +47,10 @@ def fp32_record(
         target="",
         config=settings,
         environment=devices.environment(device),
-        figures=(Figure("tensor_bytes", size, "B", "measured", "all tensors in fp32, tied ones once"), *judgement.figures),
+        figures=(
+            Figure("tensor_bytes", size, "B", "measured", "all tensors in fp32, tied ones once"),
+            *judgement.figures,
+        ),
         details={"model_fingerprint": fingerprint, **judgement.details},
         warnings=judgement.warnings,
     )
@@ -75,8 +80,20 @@ def evaluate_model(
     loaded, kernels = checkpoint.load_any(model, place)
     judgement = judge(loaded, judge_config, place)
     sizes = (
-        Figure("tensor_bytes", info.tensor_bytes, "B", "measured", "tensors as stored, scales and minima included, tied ones once"),
-        Figure("compression", info.fp32_bytes / info.tensor_bytes, "x", "measured", "bytes of the same tensors in fp32 over those stored"),
+        Figure(
+            "tensor_bytes",
+            info.tensor_bytes,
+            "B",
+            "measured",
+            "tensors as stored, scales and minima included, tied ones once",
+        ),
+        Figure(
+            "compression",
+            info.fp32_bytes / info.tensor_bytes,
+            "x",
+            "measured",
+            "bytes of the same tensors in fp32 over those stored",
+        ),
     )
     record = Record(
         job="evaluate",

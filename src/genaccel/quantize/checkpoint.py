@@ -99,7 +99,9 @@ def _encoded_tensors(
         other = weights.get(name)
         if other.is_floating_point():
             if not torch.isfinite(other).all():
-                raise UserError(f"{name} holds values that are not finite.", "The checkpoint is damaged; fetch it again.")
+                raise UserError(
+                    f"{name} holds values that are not finite.", "The checkpoint is damaged; fetch it again."
+                )
             other = other.to(torch.float32)
         yield name, other.contiguous()
 
@@ -157,7 +159,9 @@ def _copy_configuration(source: ModelSource, folder: Path, mode: Mode) -> None:
         config["quantization_config"] = {"quant_method": "genaccel"}
     write_text(folder / "config.json", json.dumps(config, indent=2) + "\n")
     for file in source.folder.iterdir():
-        if file.name.startswith(("tokenizer", "vocab", "merges", "special_tokens", "added_tokens", "generation_config", "chat_template")):
+        if file.name.startswith(
+            ("tokenizer", "vocab", "merges", "special_tokens", "added_tokens", "generation_config", "chat_template")
+        ):
             (folder / file.name).write_bytes(file.read_bytes())
 
 
@@ -212,7 +216,7 @@ def load_checkpoint(folder: Path, device: Device) -> tuple[LoadedModel, dict[str
     _fill(model, layout, formats, FolderWeights(folder), place)
     known = info.kernels if info.kernels_machine == kernels_machine(device) else None
     report = choose_kernels(model, device, known)
-    return LoadedModel(model.eval(), models.load_tokenizer(source), str(folder), layout), report
+    return LoadedModel(model.eval(), models.load_tokenizer(source), info.model, layout), report
 
 
 def _fill(model: Any, layout: ModelLayout, formats: dict[str, Format], weights: Weights, place: torch.device) -> None:
@@ -227,7 +231,10 @@ def _fill(model: Any, layout: ModelLayout, formats: dict[str, Format], weights: 
     names = set(weights.names())
     for problem, found in (("lacks", set(expected) - names), ("has an unknown", names - set(expected) - persistent)):
         if found:
-            raise UserError(f"The checkpoint {problem} tensor {sorted(found)[0]}.", "It does not fit its plan; quantize the model again.")
+            raise UserError(
+                f"The checkpoint {problem} tensor {sorted(found)[0]}.",
+                "It does not fit its plan; quantize the model again.",
+            )
     for name in sorted(names & set(expected)):
         tensor = weights.get(name)
         shape, dtype = expected[name]

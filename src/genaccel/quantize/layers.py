@@ -57,7 +57,9 @@ class QuantizedLinear(EncodedWeight):
 
     def extra_repr(self) -> str:
         """Shape, format and kernels for ``print(model)``."""
-        return f"{self.in_features}, {self.out_features}, format={self.form.name}, kernels={'/'.join(self.kernel_names)}"
+        return (
+            f"{self.in_features}, {self.out_features}, format={self.form.name}, kernels={'/'.join(self.kernel_names)}"
+        )
 
 
 class QuantizedEmbedding(EncodedWeight):
@@ -111,7 +113,9 @@ def quantized_modules(model: torch.nn.Module) -> dict[str, QuantizedLinear]:
     return {name: m for name, m in model.named_modules() if isinstance(m, QuantizedLinear)}
 
 
-def choose_kernels(model: torch.nn.Module, device: Device, known: dict[str, tuple[str, ...]] | None = None) -> dict[str, Any]:
+def choose_kernels(
+    model: torch.nn.Module, device: Device, known: dict[str, tuple[str, ...]] | None = None
+) -> dict[str, Any]:
     """Give every quantized layer its kernels, timing each (format, shape) once; returns what was found, for the record.
 
     ``known`` maps 'format outputs x inputs' to kernels chosen earlier on the same machine: those are used as they are,

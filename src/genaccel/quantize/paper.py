@@ -113,7 +113,9 @@ def most_sensitive(scores: Sequence[float], count: int) -> set[int]:
 def count_by_share(num_layers: int, share: float) -> int:
     """How many layers get the higher precision when it is a share of them, rounded half up."""
     if not 0 <= share <= 1:
-        raise UserError(f"The share of high-precision layers is {share:g}, but it must lie in 0..1.", "The default is 0.5.")
+        raise UserError(
+            f"The share of high-precision layers is {share:g}, but it must lie in 0..1.", "The default is 0.5."
+        )
     return int(share * num_layers + 0.5)
 
 
@@ -142,7 +144,9 @@ def assign_precisions(scores: Sequence[float], num_high: int, high: str, low: st
 # --- The exact quantile's histograms ----------------------------------------------------------------------------------
 
 
-def _histogram(weights: NamedWeights, digit_of: Callable[[torch.Tensor], torch.Tensor], num_digits: int) -> torch.Tensor:
+def _histogram(
+    weights: NamedWeights, digit_of: Callable[[torch.Tensor], torch.Tensor], num_digits: int
+) -> torch.Tensor:
     """Counts (int64, num_digits) of ``digit_of`` over the magnitudes' bits of all ``weights``."""
     counts = torch.zeros(num_digits, dtype=torch.int64)
     for name, weight in weights:

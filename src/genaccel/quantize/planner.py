@@ -24,11 +24,17 @@ class Allocation:
 
     def describe(self) -> str:
         """A phrase for the plan's header."""
-        how = {"share": f"share {self.share:g}", "two-means": "two means", "compression": f"compression {self.compression}"}
+        how = {
+            "share": f"share {self.share:g}",
+            "two-means": "two means",
+            "compression": f"compression {self.compression}",
+        }
         return f"{how[self.split]}, embeddings {self.embeddings}"
 
 
-def make_plan(report: SensitivityReport, layout: ModelLayout, target: Accelerator, allocation: Allocation) -> PrecisionPlan:
+def make_plan(
+    report: SensitivityReport, layout: ModelLayout, target: Accelerator, allocation: Allocation
+) -> PrecisionPlan:
     """Phase 2 for ``target``'s pair of precisions; with a compression, as many sensitive layers as its bytes allow."""
     if len(report.scores) != layout.num_layers:
         raise UserError(
@@ -47,7 +53,9 @@ def make_plan(report: SensitivityReport, layout: ModelLayout, target: Accelerato
     return PrecisionPlan(report.model, target.name, method, formats)
 
 
-def _formats(scores: list[float], num_high: int, layout: ModelLayout, target: Accelerator, embeddings: str) -> dict[str, str]:
+def _formats(
+    scores: list[float], num_high: int, layout: ModelLayout, target: Accelerator, embeddings: str
+) -> dict[str, str]:
     """Plan lines: embedding, layers, untied head."""
     pair = target.quantize
     outside = {"high": pair.high, "low": pair.low, "keep": "fp32"}.get(embeddings) or find_format(embeddings).name

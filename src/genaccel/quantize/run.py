@@ -105,8 +105,8 @@ class Prepared:
 def prepare(config: QuantizeConfig, judge_config: JudgeConfig) -> Prepared:
     """Check everything that can be checked before anything slow begins; the first problem is a ``UserError``."""
     from genaccel import devices, models
-    from genaccel.quantize.sensitivity import METRICS
     from genaccel.errors import unknown
+    from genaccel.quantize.sensitivity import METRICS
 
     target = find_accelerator(config.target)
     if config.metric not in METRICS:
@@ -116,9 +116,13 @@ def prepare(config: QuantizeConfig, judge_config: JudgeConfig) -> Prepared:
     if config.mode not in ("fake", "real"):
         raise unknown("mode", config.mode, ("fake", "real"))
     if not 0 < config.pruned_share < 1:
-        raise UserError(f"The pruned share is {config.pruned_share:g}, but it must lie between 0 and 1.", "The study prunes 0.30.")
+        raise UserError(
+            f"The pruned share is {config.pruned_share:g}, but it must lie between 0 and 1.", "The study prunes 0.30."
+        )
     if not 0 <= config.share <= 1:
-        raise UserError(f"The share of high-precision layers is {config.share:g}, but it must lie in 0..1.", "The default is 0.5.")
+        raise UserError(
+            f"The share of high-precision layers is {config.share:g}, but it must lie in 0..1.", "The default is 0.5."
+        )
     if config.compression is not None and config.split != "compression":
         raise UserError("--compression is only used with --split compression.", "Add --split compression.")
     device = devices.get(_device_name(config, target))
@@ -141,7 +145,7 @@ def _device_name(config: QuantizeConfig, target: Accelerator) -> str:
 
     if config.device != "auto":
         return config.device
-    own = next(d for d in devices.every() if d.NAME == target.runtime)
+    own = next(d for d in devices.every() if target.runtime == d.NAME)
     return target.runtime if own.unavailable_reason() is None else "cpu"
 
 
@@ -164,7 +168,11 @@ def run(prepared: Prepared, settings: dict[str, Setting] | None = None) -> Outco
     environment = devices.environment(device)
     fingerprint = prepared.source.fingerprint()
     judged_before = config.judge and config.baseline
-    baseline = fp32_baseline(prepared.source, prepared.judge_config, device, config.runs, fingerprint) if judged_before else None
+    baseline = (
+        fp32_baseline(prepared.source, prepared.judge_config, device, config.runs, fingerprint)
+        if judged_before
+        else None
+    )
 
     seconds: dict[str, float] = {}
     weights = models.open_weights(prepared.source, layout)
@@ -227,7 +235,9 @@ def planned(prepared: Prepared, sensitivity: SensitivityReport) -> PrecisionPlan
     return make_plan(sensitivity, prepared.layout, prepared.target, allocation)
 
 
-def _apply(prepared: Prepared, weights: Weights, plan: PrecisionPlan) -> tuple[LoadedModel, dict[str, Any], dict[str, str]]:
+def _apply(
+    prepared: Prepared, weights: Weights, plan: PrecisionPlan
+) -> tuple[LoadedModel, dict[str, Any], dict[str, str]]:
     """The quantized model: through a checkpoint when one is asked for, so that what is judged is what was saved."""
     from genaccel import models
     from genaccel.quantize import checkpoint
@@ -238,7 +248,10 @@ def _apply(prepared: Prepared, weights: Weights, plan: PrecisionPlan) -> tuple[L
         loaded.model.to(device.torch_device())
         with console.status("Quantizing in memory"):
             return loaded, checkpoint.quantize_in_memory(loaded, plan, config.mode, device), {}
-    with console.progress(f"Writing {config.output}", len(prepared.layout.stored)) as advance, whole_folder(config.output) as folder:
+    with (
+        console.progress(f"Writing {config.output}", len(prepared.layout.stored)) as advance,
+        whole_folder(config.output) as folder,
+    ):
         checkpoint.write_checkpoint(folder, prepared.source, prepared.layout, weights, plan, config.mode, advance)
     loaded, kernels = checkpoint.load_checkpoint(config.output, device)
     if kernels:
@@ -254,9 +267,17 @@ def _size_figures(prepared: Prepared, formats: dict[str, Any], loaded: LoadedMod
     if mode == "real":
         from genaccel.quantize.checkpoint import held_bytes
 
-        size, kind, how = held_bytes(loaded.model), "measured", "tensors as stored, scales and minima included, tied ones once"
+        size, kind, how = (
+            held_bytes(loaded.model),
+            "measured",
+            "tensors as stored, scales and minima included, tied ones once",
+        )
     else:
-        size, kind, how = prepared.layout.num_bytes(formats), "predicted", "exact size of the plan's formats; fake mode stores fp32"
+        size, kind, how = (
+            prepared.layout.num_bytes(formats),
+            "predicted",
+            "exact size of the plan's formats; fake mode stores fp32",
+        )
     figures = [
         Figure("tensor_bytes", size, "B", kind, how),
         Figure("compression", fp32 / size, "x", kind, "bytes of the same tensors in fp32 over " + how),
@@ -281,7 +302,8 @@ def _sensitivity_details(report: SensitivityReport | None) -> dict[str, Any] | N
 def _layer_formats(layout: ModelLayout, formats: dict[str, Any]) -> list[list[str]]:
     """[weight, layer or role, format, elements] of every stored weight, for the plan's picture."""
     return [
-        [w.name, w.role if w.layer is None else str(w.layer), formats[w.name].name, str(w.num_elements)] for w in layout.stored
+        [w.name, w.role if w.layer is None else str(w.layer), formats[w.name].name, str(w.num_elements)]
+        for w in layout.stored
     ]
 
 

@@ -72,7 +72,9 @@ def _pruning(
         for index in range(layout.num_layers)
     ]
     with console.progress("Pruning one layer at a time", layout.num_layers) as advance:
-        intact, increases = paper.scores_by_pruning_one_layer(parameters, loss, settings.pruned_share, lambda: advance(""))
+        intact, increases = paper.scores_by_pruning_one_layer(
+            parameters, loss, settings.pruned_share, lambda: advance("")
+        )
     used = {
         "pruned_share": settings.pruned_share,
         "text": corpus.name,
@@ -95,7 +97,9 @@ def _report(
 METRICS = {
     m.name: m
     for m in (
-        Metric("magnitude", "the study's: share of a layer's weights above one threshold common to all layers", _magnitude),
+        Metric(
+            "magnitude", "the study's: share of a layer's weights above one threshold common to all layers", _magnitude
+        ),
         Metric("pruned_loss", "CPTQuant's: rise of the loss when 30 % of one layer's weights are zeroed", _pruning),
     )
 }
