@@ -107,7 +107,11 @@ def progress(text: str, total: int) -> Iterator[Callable[[str], None]]:
         )
         with Progress(*columns, console=console, transient=True) as bar:
             task = bar.add_task(text, total=total, detail="")
-            yield lambda detail="": bar.update(task, advance=1, detail=detail)
+
+            def show(detail: str = "") -> None:
+                bar.update(task, advance=1, detail=detail)
+
+            yield show
         return
     done, begin = 0, time.monotonic()
     last = begin

@@ -1,4 +1,4 @@
-"""What is decided before a weight is touched: number formats with their exact size, sensitivity reports, precision plans.
+"""What is decided before a weight is touched: number formats with their exact size, sensitivity, precision plans.
 
 A plan is a TOML file made to be read and edited. Its keys are module names or prefixes of them, and the longest
 prefix wins, so that a whole decoder layer is one line and a single projection can be set apart with another.
@@ -13,10 +13,12 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from genaccel.errors import UserError, did_you_mean, unknown
 from genaccel.store import write_text
+
+T = TypeVar("T")
 
 PLAN_SCHEMA = 1
 SENSITIVITY_SCHEMA = 1
@@ -265,7 +267,7 @@ def _read(path: Path, what: str) -> str:
         raise UserError(f"The {what} {path} cannot be read: {reason}.", "Check the path.") from None
 
 
-def _structure(cls: Any, data: Any, path: Path, what: str, schema: int) -> Any:
+def _structure(cls: type[T], data: Any, path: Path, what: str, schema: int) -> T:
     """Strict mapping -> dataclass: unknown keys, missing keys and wrong types are errors."""
     from genaccel.records import structure_strictly
 

@@ -69,14 +69,15 @@ class FolderWeights:
         from safetensors import safe_open
 
         with safe_open(self._file_of[name], framework="pt") as file:
-            return file.get_tensor(name)
+            tensor: torch.Tensor = file.get_tensor(name)
+            return tensor
 
 
 class ModelWeights:
     """The tensors of a model in memory."""
 
     def __init__(self, model: torch.nn.Module) -> None:
-        self._tensors = model.state_dict()
+        self._tensors: dict[str, torch.Tensor] = dict(model.state_dict())
 
     def names(self) -> Iterable[str]:
         """All tensor names."""

@@ -11,7 +11,7 @@ NAME = "cuda"
 
 def unavailable_reason() -> str | None:
     """None when torch sees a GPU."""
-    if not torch.backends.cuda.is_built() and torch.version.hip is None:
+    if torch.version.cuda is None and torch.version.hip is None:
         return "this torch is built without CUDA"
     return None if torch.cuda.is_available() else "torch sees no GPU"
 

@@ -127,7 +127,8 @@ def score_windows(
     loaded: LoadedModel, windows: Windows, advance: Callable[[str], None] = lambda _: None
 ) -> WindowScores:
     """Score every window; ``advance`` is called after each with the running perplexity."""
-    nll, counts = [], []
+    nll: list[float] = []
+    counts: list[int] = []
     place = next(loaded.model.parameters()).device
     for ids, targets in windows.items:
         log_probabilities = target_log_probabilities(loaded.model, ids.to(place), targets)

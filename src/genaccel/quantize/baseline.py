@@ -60,7 +60,7 @@ def prepare_evaluation(model: str, judge_config: JudgeConfig, device: str) -> De
     """Check an evaluation before anything slow begins; returns the device it will run on."""
     place = devices.get(device)
     folder = Path(model) if checkpoint.is_checkpoint(model) else models.resolve(model).folder
-    judge_config.check(models.walk(models.empty_model(folder)).max_positions)
+    judge_config.check(models.layout_of(ModelSource(model, folder)).max_positions)
     return place
 
 

@@ -18,6 +18,7 @@ import torch
 
 from genaccel import models
 from genaccel.errors import UserError
+from genaccel.layouts import walk
 from genaccel.models import LoadedModel, ModelSource
 from genaccel.plans import Format, ModelLayout, PrecisionPlan, load_plan
 from genaccel.quantize.formats import Parts, encode, part_shapes, round_to_
@@ -209,7 +210,7 @@ def load_checkpoint(folder: Path, device: Device) -> tuple[LoadedModel, dict[str
         loaded.model.to(device.torch_device())
         return loaded, {}
     model = models.empty_model(folder)
-    layout = models.walk(model)
+    layout = walk(model)
     formats = layout.resolve(load_plan(folder / "plan.toml").formats)
     place = device.torch_device()
     allocate(model, layout, formats, place)
@@ -223,8 +224,8 @@ def _fill(model: Any, layout: ModelLayout, formats: dict[str, Format], weights: 
     """Copy every stored tensor to its place; anything too many, too few or of another shape or dtype is an error."""
     expected: dict[str, tuple[tuple[int, ...], torch.dtype]] = {}
     for info in layout.stored:
-        for suffix, (shape, dtype) in part_shapes(info.shape, formats[info.name]).items():
-            expected[f"{info.name}.{suffix}"] = (shape, dtype)
+        for suffix, stored in part_shapes(info.shape, formats[info.name]).items():
+            expected[f"{info.name}.{suffix}"] = stored
     others = {n: p for n, p in model.named_parameters() if p.device.type == "meta"}
     expected |= {n: (tuple(p.shape), torch.float32) for n, p in others.items()}
     persistent = set(model.state_dict()) - set(expected)
@@ -282,7 +283,7 @@ def quantize_in_memory(loaded: LoadedModel, plan: PrecisionPlan, mode: Mode, dev
 
 def held_bytes(model: torch.nn.Module) -> int:
     """Bytes of all tensors a model must keep: parameters and stored parts, shared ones once, other buffers left out."""
-    tensors = {id(p): p for p in model.parameters()}
+    tensors: dict[int, torch.Tensor] = {id(p): p for p in model.parameters()}
     for module in model.modules():
         if isinstance(module, EncodedWeight):
             tensors |= {id(part): part for part in module.parts().values()}

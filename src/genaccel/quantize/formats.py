@@ -72,7 +72,7 @@ def part_shapes(shape: tuple[int, int], form: Format) -> dict[str, tuple[tuple[i
 
 
 def _row_blocks(weight: torch.Tensor) -> Iterator[torch.Tensor]:
-    yield from weight.split(max(1, BLOCK_ELEMENTS // weight.shape[1]))
+    yield from torch.split(weight, max(1, BLOCK_ELEMENTS // weight.shape[1]))
 
 
 def _encode_block(block: torch.Tensor, form: Format, name: str) -> Parts:

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 
@@ -86,7 +87,7 @@ def scores_by_pruning_one_layer(
     intact = loss()
     increases = []
     for named in layers:
-        tau_l = scores_by_magnitude([lambda named=named: named], p).tau
+        tau_l = scores_by_magnitude([partial(iter, named)], p).tau
         kept = [weight.detach().clone() for _, weight in named]
         try:
             with torch.no_grad():
@@ -159,7 +160,7 @@ def _histogram(
 
 def _magnitude_bits(weight: torch.Tensor) -> Iterator[torch.Tensor]:
     """|w| as order-preserving int32, block by block. fp16 and bf16 widen to fp32 without loss."""
-    for block in weight.detach().reshape(-1).split(BLOCK):
+    for block in torch.split(weight.detach().reshape(-1), BLOCK):
         yield block.to(torch.float32).view(torch.int32) & 0x7FFFFFFF
 
 

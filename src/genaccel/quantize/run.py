@@ -13,7 +13,7 @@ from genaccel.evaluate.run import JudgeConfig, Judgement, judge
 from genaccel.hardware import Accelerator, find_accelerator
 from genaccel.plans import PrecisionPlan, SensitivityReport, find_format, load_plan, load_sensitivity
 from genaccel.quantize.baseline import fp32_baseline
-from genaccel.records import Figure, Record, Setting, settings_of
+from genaccel.records import Figure, Kind, Record, Setting, settings_of
 from genaccel.store import check_output_folder, whole_folder, write_record, write_text
 
 if TYPE_CHECKING:
@@ -264,20 +264,15 @@ def _apply(
 
 def _size_figures(prepared: Prepared, formats: dict[str, Any], loaded: LoadedModel, mode: str) -> list[Figure]:
     fp32 = prepared.layout.fp32_bytes
+    kind: Kind = "predicted"
+    size, how = prepared.layout.num_bytes(formats), "exact size of the plan's formats; fake mode stores fp32"
     if mode == "real":
         from genaccel.quantize.checkpoint import held_bytes
 
-        size, kind, how = (
-            held_bytes(loaded.model),
-            "measured",
-            "tensors as stored, scales and minima included, tied ones once",
-        )
-    else:
-        size, kind, how = (
-            prepared.layout.num_bytes(formats),
-            "predicted",
-            "exact size of the plan's formats; fake mode stores fp32",
-        )
+        # Counted anew from the tensors: a format that silently stayed wider would show here.
+        held = held_bytes(loaded.model)
+        assert held == size, f"the model holds {held} bytes, its plan says {size}"
+        kind, how = "measured", "tensors as stored, scales and minima included, tied ones once"
     figures = [
         Figure("tensor_bytes", size, "B", kind, how),
         Figure("compression", fp32 / size, "x", kind, "bytes of the same tensors in fp32 over " + how),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -87,7 +87,7 @@ def _pruning(
 
 
 def _report(
-    source: ModelSource, layout: ModelLayout, metric: str, scores: tuple[float, ...], used: dict[str, object]
+    source: ModelSource, layout: ModelLayout, metric: str, scores: tuple[float, ...], used: Mapping[str, object]
 ) -> SensitivityReport:
     counts = [sum(w.num_elements for w in layout.weights if w.layer == i) for i in range(layout.num_layers)]
     rows = tuple(LayerScore(i, layout.layer_name(i), score, counts[i]) for i, score in enumerate(scores))
