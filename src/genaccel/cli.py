@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -13,13 +14,14 @@ from cyclopts.config import Toml
 from genaccel import __version__, console
 from genaccel.errors import UserError, did_you_mean
 from genaccel.evaluate.run import JudgeConfig
-from genaccel.quantize.run import QuantizeConfig
+from genaccel.quantize.config import QuantizeConfig
 from genaccel.records import Record, Setting
 
 app = App(
     name="genaccel",
     help="Make generative AI models cheaper to run, and measure what that bought.",
     version=__version__,
+    help_format="plaintext",
     default_parameter=Parameter(negative_iterable=()),
 )
 Flat = Parameter(name="*")
@@ -203,7 +205,7 @@ def list_(what: str | None = None) -> None:
 
 
 @app.command
-def check(*command: Annotated[str, Parameter(allow_leading_hyphen=True)]) -> None:
+def check(*command: str) -> None:
     """Validate a run without running it: 'genaccel check quantize MODEL ...' with the flags the run would have.
 
     Parameters
@@ -211,29 +213,32 @@ def check(*command: Annotated[str, Parameter(allow_leading_hyphen=True)]) -> Non
     command
         The command to validate, as it would be typed after 'genaccel'.
     """
+    _check(command)
+
+
+def _check(command: tuple[str, ...]) -> None:
+    """Parse ``command`` as if it were run, and resolve everything but run nothing."""
     if command[:1] not in (("quantize",), ("evaluate",)):
+        name = " ".join(command[:1])
         raise UserError(
-            f"'genaccel check' validates quantize or evaluate, not '{' '.join(command[:1])}'.",
-            "genaccel check quantize MODEL",
+            f"'genaccel check' validates quantize or evaluate, not '{name}'.", "genaccel check quantize MODEL"
         )
-    function, bound, _ = app.parse_args(command, exit_on_error=False, print_error=False)
-    bound.apply_defaults()
     from genaccel.quantize.baseline import prepare_evaluation
     from genaccel.quantize.run import prepare
 
+    function, bound, _ = app.parse_args(command, exit_on_error=False, print_error=False)
+    bound.apply_defaults()
+    given = bound.arguments
     if function is quantize:
-        prepared = prepare(bound.arguments["config"], bound.arguments["judge"])
-        settings, device = _settings(bound.arguments["config"], bound.arguments["judge"]), prepared.device.NAME
+        settings = _settings(given["config"], given["judge"])
+        device = prepare(given["config"], given["judge"]).device.NAME
     else:
-        device = prepare_evaluation(bound.arguments["model"], bound.arguments["judge"], bound.arguments["device"]).NAME
-        settings = _settings(bound.arguments["judge"])
+        settings = _settings(given["judge"])
+        device = prepare_evaluation(given["model"], given["judge"], given["device"]).NAME
 
     def text() -> None:
-        console.table(
-            "Resolved configuration",
-            ["setting", "value", "from"],
-            [[k, str(s.value), s.origin] for k, s in settings.items()],
-        )
+        rows = [[name, str(s.value), s.origin] for name, s in settings.items()]
+        console.table("Resolved configuration", ["setting", "value", "from"], rows)
         console.say(f"Nothing is wrong with it; it would run on {device}.")
 
     console.emit({"device": device, "config": {k: asdict(s) for k, s in settings.items()}}, text)
@@ -243,6 +248,8 @@ def check(*command: Annotated[str, Parameter(allow_leading_hyphen=True)]) -> Non
 
 
 def _setting(name: str, value: Any) -> Setting:
+    if name == "data_dir" and value is None and os.environ.get("GENACCEL_DATA"):
+        return Setting(os.environ["GENACCEL_DATA"], "environment")
     return Setting(str(value) if isinstance(value, Path) else value, _origins.get(name, "default"))  # type: ignore[arg-type]
 
 
@@ -279,6 +286,9 @@ def _launch(
         raise UserError(f"There is no run file {config}.", "Check --config.")
     file = [Toml(config, must_exist=True, use_commands_as_keys=False)] if config else []
     app.config = (*file, _note_origins)
+    # Taken here, not by cyclopts: what follows 'check' are another command's flags.
+    if tokens[:1] == ("check",) and not {"--help", "-h"} & set(tokens):
+        return _check(tokens[1:])
     return app(tokens, exit_on_error=False, print_error=False)
 
 

@@ -20,7 +20,7 @@ from genaccel.errors import UserError, did_you_mean
 
 RECORD_SCHEMA = 1
 
-Origin = Literal["flag", "file", "default", "program"]
+Origin = Literal["flag", "file", "environment", "default", "program"]
 Kind = Literal["measured", "predicted", "published"]
 
 

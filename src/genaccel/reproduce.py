@@ -7,7 +7,8 @@ from pathlib import Path
 
 from genaccel import console
 from genaccel.evaluate.run import JudgeConfig
-from genaccel.quantize.run import QuantizeConfig, prepare, run
+from genaccel.quantize.config import QuantizeConfig
+from genaccel.quantize.run import prepare, run
 from genaccel.records import Record
 
 # The study simulates A100 and Gaudi 2. Their formats can be stored and computed on any device, at that device's speed,

@@ -3,89 +3,25 @@
 from __future__ import annotations
 
 import time
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any
 
-from genaccel import console
-from genaccel.errors import UserError
+from genaccel import console, devices, models
+from genaccel.devices import Device
+from genaccel.errors import UserError, unknown
 from genaccel.evaluate.run import JudgeConfig, Judgement, judge
 from genaccel.hardware import Accelerator, find_accelerator
-from genaccel.plans import PrecisionPlan, SensitivityReport, find_format, load_plan, load_sensitivity
+from genaccel.models import LoadedModel, ModelSource
+from genaccel.plans import ModelLayout, PrecisionPlan, SensitivityReport, find_format, load_plan, load_sensitivity
+from genaccel.quantize import checkpoint
 from genaccel.quantize.baseline import fp32_baseline
+from genaccel.quantize.config import QuantizeConfig
+from genaccel.quantize.planner import Allocation, make_plan
+from genaccel.quantize.sensitivity import METRICS, SensitivitySettings, measure_sensitivity
 from genaccel.records import Figure, Kind, Record, Setting, settings_of
 from genaccel.store import check_output_folder, whole_folder, write_record, write_text
-
-if TYPE_CHECKING:
-    from genaccel.devices import Device
-    from genaccel.models import LoadedModel, ModelSource
-    from genaccel.plans import ModelLayout
-    from genaccel.weights import Weights
-
-
-@dataclass(frozen=True)
-class QuantizeConfig:
-    """What to quantize and how.
-
-    Parameters
-    ----------
-    model
-        smollm2-135m, smollm2-135m-degridded, a Hugging Face folder, a hub id, or a .gguf file.
-    target
-        Accelerator whose pair of precisions is used: cpu bf16/int8, a100 fp16/int8, gaudi2 bf16/fp8_e4m3.
-    mode
-        fake: rounded values, arithmetic in fp32; real: weights stored in the format and a kernel for it.
-    metric
-        Sensitivity metric: magnitude (the study's) or pruned_loss (CPTQuant's).
-    pruned_share
-        Share of weights below the sensitivity threshold.
-    split
-        How many layers keep the higher precision: by share, by two-means, or by compression.
-    share
-        Share of layers in the higher precision, with --split share.
-    compression
-        Compression against FP32 to reach, on real bytes, with --split compression.
-    embeddings
-        Format of the embedding and an untied head: high, low, keep (fp32), or a format's name.
-    sensitivity
-        Use this sensitivity report instead of measuring.
-    plan
-        Use this precision plan instead of making one.
-    calibration
-        Text for metrics that look at data: pydoc, wikitext2, or the path of a text file.
-    device
-        Where to run: auto, cpu, cuda or hpu.
-    output
-        Write the quantized model to this folder.
-    runs
-        Folder for the record.
-    baseline
-        Also judge the model in FP32, unless the folder of records has that already.
-    judge
-        Judge the quantized model; --no-judge only quantizes.
-    seed
-        Seed of every random number.
-    """
-
-    model: str
-    _: KW_ONLY
-    target: str = "cpu"
-    mode: Literal["fake", "real"] = "real"
-    metric: str = "magnitude"
-    pruned_share: float = 0.30
-    split: Literal["share", "two-means", "compression"] = "share"
-    share: float = 0.5
-    compression: float | None = None
-    embeddings: str = "high"
-    sensitivity: Path | None = None
-    plan: Path | None = None
-    calibration: str = "pydoc"
-    device: str = "auto"
-    output: Path | None = None
-    runs: Path = Path("runs")
-    baseline: bool = True
-    judge: bool = True
-    seed: int = 0
+from genaccel.weights import Weights
 
 
 @dataclass(frozen=True)
@@ -104,10 +40,6 @@ class Prepared:
 
 def prepare(config: QuantizeConfig, judge_config: JudgeConfig) -> Prepared:
     """Check everything that can be checked before anything slow begins; the first problem is a ``UserError``."""
-    from genaccel import devices, models
-    from genaccel.errors import unknown
-    from genaccel.quantize.sensitivity import METRICS
-
     target = find_accelerator(config.target)
     if config.metric not in METRICS:
         raise unknown("sensitivity metric", config.metric, METRICS)
@@ -141,8 +73,6 @@ def prepare(config: QuantizeConfig, judge_config: JudgeConfig) -> Prepared:
 
 def _device_name(config: QuantizeConfig, target: Accelerator) -> str:
     """'auto' is the target's own runtime where it is there, else the CPU."""
-    from genaccel import devices
-
     if config.device != "auto":
         return config.device
     own = next(d for d in devices.every() if target.runtime == d.NAME)
@@ -160,8 +90,6 @@ class Outcome:
 
 def run(prepared: Prepared, settings: dict[str, Setting] | None = None) -> Outcome:
     """Quantize, judge and record. ``settings`` are the resolved values with their origins."""
-    from genaccel import devices, models
-
     config, device, layout = prepared.config, prepared.device, prepared.layout
     settings = settings if settings is not None else settings_of(config, prepared.judge_config)
     device.seed(config.seed)
@@ -218,8 +146,6 @@ def run(prepared: Prepared, settings: dict[str, Setting] | None = None) -> Outco
 
 def measured_sensitivity(prepared: Prepared, weights: Weights) -> SensitivityReport:
     """Phase 1 with the run's metric."""
-    from genaccel.quantize.sensitivity import SensitivitySettings, measure_sensitivity
-
     config = prepared.config
     used = SensitivitySettings(config.pruned_share, config.calibration, prepared.judge_config.data_dir)
     with console.status(f"Sensitivity of {prepared.source.name} ({config.metric})"):
@@ -228,8 +154,6 @@ def measured_sensitivity(prepared: Prepared, weights: Weights) -> SensitivityRep
 
 def planned(prepared: Prepared, sensitivity: SensitivityReport) -> PrecisionPlan:
     """Phase 2 with the run's split."""
-    from genaccel.quantize.planner import Allocation, make_plan
-
     config = prepared.config
     allocation = Allocation(config.split, config.share, config.compression, config.embeddings)
     return make_plan(sensitivity, prepared.layout, prepared.target, allocation)
@@ -239,9 +163,6 @@ def _apply(
     prepared: Prepared, weights: Weights, plan: PrecisionPlan
 ) -> tuple[LoadedModel, dict[str, Any], dict[str, str]]:
     """The quantized model: through a checkpoint when one is asked for, so that what is judged is what was saved."""
-    from genaccel import models
-    from genaccel.quantize import checkpoint
-
     config, device = prepared.config, prepared.device
     if config.output is None:
         loaded = models.load(prepared.source)
@@ -267,10 +188,8 @@ def _size_figures(prepared: Prepared, formats: dict[str, Any], loaded: LoadedMod
     kind: Kind = "predicted"
     size, how = prepared.layout.num_bytes(formats), "exact size of the plan's formats; fake mode stores fp32"
     if mode == "real":
-        from genaccel.quantize.checkpoint import held_bytes
-
         # Counted anew from the tensors: a format that silently stayed wider would show here.
-        held = held_bytes(loaded.model)
+        held = checkpoint.held_bytes(loaded.model)
         assert held == size, f"the model holds {held} bytes, its plan says {size}"
         kind, how = "measured", "tensors as stored, scales and minima included, tied ones once"
     figures = [
