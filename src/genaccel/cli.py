@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
-from cyclopts import App, ArgumentCollection, CycloptsError, Parameter, UnknownOptionError
+from cyclopts import App, CycloptsError, Parameter, UnknownOptionError
 from cyclopts.config import Toml
 
 from genaccel import __version__, console
 from genaccel.errors import UserError, did_you_mean
 from genaccel.evaluate.run import JudgeConfig
+from genaccel.origins import note_origins, setting, settings
 from genaccel.quantize.config import QuantizeConfig
-from genaccel.records import Record, Setting
+from genaccel.records import Record
 
 app = App(
     name="genaccel",
@@ -26,9 +26,6 @@ app = App(
 )
 Flat = Parameter(name="*")
 
-# Where every value of the current command came from; filled while the command line is parsed.
-_origins: dict[str, str] = {}
-
 
 # --- Commands ---------------------------------------------------------------------------------------------------------
 
@@ -38,7 +35,7 @@ def quantize(config: Annotated[QuantizeConfig, Flat], judge: Annotated[JudgeConf
     """Quantize a model, judge it beside FP32, and leave a record (and, with --output, a checkpoint)."""
     from genaccel.quantize.run import prepare, run
 
-    outcome = run(prepare(config, judge), _settings(config, judge))
+    outcome = run(prepare(config, judge), settings(config, judge))
     _show([r for r in (outcome.baseline, outcome.record) if r], outcome.record.warnings, outcome.path)
 
 
@@ -63,8 +60,8 @@ def evaluate(
     """
     from genaccel.quantize.baseline import evaluate_model
 
-    settings = _settings(judge) | {"model": _setting("model", model), "device": _setting("device", device)}
-    record, path = evaluate_model(model, judge, device, runs, settings)
+    resolved = settings(judge) | {"model": setting("model", model), "device": setting("device", device)}
+    record, path = evaluate_model(model, judge, device, runs, resolved)
     _show([record], record.warnings, path)
 
 
@@ -230,40 +227,21 @@ def _check(command: tuple[str, ...]) -> None:
     bound.apply_defaults()
     given = bound.arguments
     if function is quantize:
-        settings = _settings(given["config"], given["judge"])
+        resolved = settings(given["config"], given["judge"])
         device = prepare(given["config"], given["judge"]).device.NAME
     else:
-        settings = _settings(given["judge"])
+        resolved = settings(given["judge"])
         device = prepare_evaluation(given["model"], given["judge"], given["device"]).NAME
 
     def text() -> None:
-        rows = [[name, str(s.value), s.origin] for name, s in settings.items()]
+        rows = [[name, str(s.value), s.origin] for name, s in resolved.items()]
         console.table("Resolved configuration", ["setting", "value", "from"], rows)
         console.say(f"Nothing is wrong with it; it would run on {device}.")
 
-    console.emit({"device": device, "config": {k: asdict(s) for k, s in settings.items()}}, text)
+    console.emit({"device": device, "config": {k: asdict(s) for k, s in resolved.items()}}, text)
 
 
-# --- Configuration with its origins -----------------------------------------------------------------------------------
-
-
-def _setting(name: str, value: Any) -> Setting:
-    if name == "data_dir" and value is None and os.environ.get("GENACCEL_DATA"):
-        return Setting(os.environ["GENACCEL_DATA"], "environment")
-    return Setting(str(value) if isinstance(value, Path) else value, _origins.get(name, "default"))  # type: ignore[arg-type]
-
-
-def _settings(*configs: Any) -> dict[str, Setting]:
-    return {name: _setting(name, value) for config in configs for name, value in vars(config).items()}
-
-
-def _note_origins(_app: App, _commands: tuple[str, ...], arguments: ArgumentCollection) -> None:
-    """Cyclopts calls this last: every argument that has a value by now got it from a flag or from the file."""
-    for argument in arguments:
-        for token in argument.tokens:
-            _origins[argument.name.removeprefix("--").replace("-", "_").lower()] = (
-                "flag" if token.source == "cli" else "file"
-            )
+# --- Starting ----------------------------------------------------------------------------------------------------------
 
 
 @app.meta.default
@@ -285,7 +263,7 @@ def _launch(
     if config is not None and not config.is_file():
         raise UserError(f"There is no run file {config}.", "Check --config.")
     file = [Toml(config, must_exist=True, use_commands_as_keys=False)] if config else []
-    app.config = (*file, _note_origins)
+    app.config = (*file, note_origins)
     # Taken here, not by cyclopts: what follows 'check' are another command's flags.
     if tokens[:1] == ("check",) and not {"--help", "-h"} & set(tokens):
         return _check(tokens[1:])
