@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -296,7 +297,8 @@ def _table(records: list[Record]) -> None:
 
 
 def main() -> None:
-    """Entry point: exit code 0, 2 for a mistake with a hint, 130 for Ctrl-C."""
+    """Entry point: exit code 0, 2 for a mistake with a hint, 130 for Ctrl-C, 143 when told to end."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # unwinds, so that temporary files go
     try:
         app.meta(exit_on_error=False, print_error=False)
     except UserError as error:

@@ -80,9 +80,23 @@ def check_output_folder(path: Path) -> None:
             f"The output folder {path} is not empty and holds no checkpoint of genaccel.",
             "Choose another folder; nothing in it was changed.",
         )
-    parent = next(p for p in (path.absolute(), *path.absolute().parents) if p.exists())
+    check_writable(path)
+
+
+def check_writable(folder: Path) -> None:
+    """Refuse a folder that could not be created or written to."""
+    parent = next(p for p in (folder.absolute(), *folder.absolute().parents) if p.exists())
+    if not parent.is_dir():
+        raise UserError(f"{parent} is a file, so {folder} cannot be a folder.", "Choose another name.")
     if not os.access(parent, os.W_OK):
-        raise UserError(f"The folder {parent} is not writable.", "Choose another --output.")
+        raise UserError(f"The folder {parent} is not writable.", "Choose another folder.")
+
+
+def check_free_space(folder: Path, num_bytes: int) -> None:
+    """Raise ``OSError`` (disk full) before ``num_bytes`` are written to a disk that has no room for them."""
+    free = shutil.disk_usage(folder).free
+    if free < num_bytes:
+        raise OSError(errno.ENOSPC, f"{num_bytes:,} bytes are needed, {free:,} are free")
 
 
 @contextlib.contextmanager
@@ -93,7 +107,8 @@ def explain_os_error(path: Path) -> Iterator[None]:
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise UserError(
-                f"The disk is full: {path} could not be written.", "Free some space; nothing half-written was left."
+                f"The disk is full: {path} could not be written ({error.strerror}).",
+                "Free some space; nothing half-written was left.",
             ) from error
         raise UserError(
             f"{path} could not be written: {error.strerror or error}.", "Check the path and its permissions."

@@ -8,6 +8,7 @@ anything can load. Weights stream through: one shard is in memory at a time, and
 
 from __future__ import annotations
 
+import errno
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
@@ -24,7 +25,7 @@ from genaccel.plans import Format, ModelLayout, PrecisionPlan, load_plan
 from genaccel.quantize.formats import Parts, encode, part_shapes, round_to_
 from genaccel.quantize.layers import EncodedWeight, allocate, choose_kernels, replace_weight
 from genaccel.records import structure_strictly
-from genaccel.store import CHECKPOINT_MARK, write_text
+from genaccel.store import CHECKPOINT_MARK, check_free_space, write_text
 from genaccel.weights import FolderWeights, Weights
 
 if TYPE_CHECKING:
@@ -65,8 +66,9 @@ def write_checkpoint(
 ) -> CheckpointInfo:
     """Quantize ``weights`` by ``plan`` into ``folder`` (an empty one), tensor by tensor."""
     formats = layout.resolve(plan.formats)
-    tensors = _encoded_tensors(layout, weights, formats, mode, advance)
-    written = _write_shards(folder, tensors, _total_bytes(layout, formats, mode))
+    total = layout.fp32_bytes if mode == "fake" else layout.num_bytes(formats)
+    check_free_space(folder, total)
+    written = _write_shards(folder, _encoded_tensors(layout, weights, formats, mode, advance), total)
     _copy_configuration(source, folder, mode)
     plan.save(folder / "plan.toml")
     info = CheckpointInfo(source.name, mode, plan.target, layout.fp32_bytes, written)
@@ -114,6 +116,7 @@ def oriented(weight: torch.Tensor, transposed: bool) -> torch.Tensor:
 
 def _write_shards(folder: Path, tensors: Iterator[tuple[str, torch.Tensor]], total_bytes: int) -> int:
     """Store ``tensors`` in files of about ``SHARD_BYTES`` with the usual index; returns their bytes."""
+    from safetensors import SafetensorError
     from safetensors.torch import save_file
 
     limit = max(SHARD_BYTES, total_bytes // MAX_SHARDS)
@@ -123,7 +126,11 @@ def _write_shards(folder: Path, tensors: Iterator[tuple[str, torch.Tensor]], tot
 
     def flush() -> None:
         nonlocal pending, pending_bytes
-        save_file(pending, folder / f"shard-{len(shards)}", metadata={"format": "pt"})
+        try:
+            save_file(pending, folder / f"shard-{len(shards)}", metadata={"format": "pt"})
+        except SafetensorError as error:  # safetensors wraps the system's error in its own
+            full = "os error 28" in str(error)
+            raise OSError(errno.ENOSPC if full else errno.EIO, str(error)) from error
         shards.append(list(pending))
         pending, pending_bytes = {}, 0
 
@@ -145,10 +152,6 @@ def _write_shards(folder: Path, tensors: Iterator[tuple[str, torch.Tensor]], tot
         index = {"metadata": {"total_size": written}, "weight_map": weight_map}
         write_text(folder / "model.safetensors.index.json", json.dumps(index, indent=1) + "\n")
     return written
-
-
-def _total_bytes(layout: ModelLayout, formats: dict[str, Format], mode: Mode) -> int:
-    return layout.fp32_bytes if mode == "fake" else layout.num_bytes(formats)
 
 
 def _copy_configuration(source: ModelSource, folder: Path, mode: Mode) -> None:

@@ -20,7 +20,7 @@ from genaccel.quantize.config import QuantizeConfig
 from genaccel.quantize.planner import Allocation, make_plan
 from genaccel.quantize.sensitivity import METRICS, SensitivitySettings, measure_sensitivity
 from genaccel.records import Figure, Kind, Record, Setting, settings_of
-from genaccel.store import check_output_folder, whole_folder, write_record, write_text
+from genaccel.store import check_output_folder, check_writable, whole_folder, write_record, write_text
 from genaccel.weights import Weights
 
 
@@ -58,6 +58,7 @@ def prepare(config: QuantizeConfig, judge_config: JudgeConfig) -> Prepared:
     if config.compression is not None and config.split != "compression":
         raise UserError("--compression is only used with --split compression.", "Add --split compression.")
     device = devices.get(_device_name(config, target))
+    check_writable(config.runs)
     if config.output is not None:
         check_output_folder(config.output)
     source = models.resolve(config.model)

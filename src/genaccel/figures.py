@@ -1,0 +1,309 @@
+"""The report's pictures: numbers in, inline SVG out, the same bytes for the same numbers.
+
+matplotlib draws them. Its SVG is then made fit to stand inside an HTML page: no namespaces (so no web address), no
+date, ids that cannot meet those of another picture, ink in ``currentColor`` so that it follows dark mode, and a
+``<title>`` on every mark, which browsers show as a tooltip and screen readers read. Text stays text. No colour carries
+a meaning alone: formats also differ by hatch or marker, series by marker, and what is only predicted is hollow.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import re
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from xml.etree import ElementTree
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+INK = "#010203"  # stands for the page's own text colour until the SVG is finished
+STYLE: dict[str, Any] = {
+    "svg.fonttype": "none",
+    "svg.hashsalt": "genaccel",
+    "text.parse_math": False,  # a '$' in a model's name is a dollar sign
+    "font.size": 9.0,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.axisbelow": True,
+    "axes.linewidth": 0.6,
+    "hatch.linewidth": 0.5,
+    "legend.frameon": False,
+    "lines.markersize": 6.0,
+    "lines.markeredgewidth": 0.5,
+} | dict.fromkeys(("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color"), INK)
+LONGEST_LABEL = 48  # characters; a longer name would push the drawing off its canvas
+
+
+@dataclass(frozen=True)
+class Look:
+    """How a format is drawn: a colour of the Okabe-Ito palette, a hatch where it fills, a marker where it is a dot."""
+
+    colour: str
+    hatch: str
+    marker: str
+
+
+LOOKS = {
+    "": Look("#999999", "", "o"),
+    "fp32": Look("#999999", "", "D"),
+    "bf16": Look("#0072b2", "", "o"),
+    "fp16": Look("#56b4e9", "", "o"),
+    "int8": Look("#e69f00", "////", "s"),
+    "fp8_e4m3": Look("#d55e00", "\\\\\\\\", "^"),
+    "fp8_e5m2": Look("#cc79a7", "xxxx", "v"),
+    "int4_g32": Look("#009e73", "....", "P"),
+    "int4_g64": Look("#009e73", "++++", "X"),
+    "int4_g128": Look("#009e73", "----", "d"),
+}
+OTHER_LOOK = Look("#f0e442", "**", "*")  # a format of a later version, or a layer that mixes several
+SERIES_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
+SERIES_MARKERS = "os^Dv"
+
+
+@dataclass(frozen=True)
+class LayerDot:
+    """Sensitivity of one decoder layer and the format that the plan gives it ('' when there is no plan)."""
+
+    layer: int
+    score: float
+    format: str
+
+
+@dataclass(frozen=True)
+class PlanCell:
+    """Format of one stored weight. ``layer`` is None for a weight outside the decoder layers; ``row`` is its role then."""
+
+    layer: int | None
+    row: str
+    format: str
+    name: str
+
+
+@dataclass(frozen=True)
+class QualityPoint:
+    """One judged model: compression against FP32, perplexity, and whether both numbers were measured."""
+
+    compression: float
+    perplexity: float
+    series: str
+    name: str
+    measured: bool
+
+
+def draw_sensitivity(dots: Sequence[LayerDot], metric: str) -> str:
+    """Score by decoder layer; marker and colour say which format the plan gave the layer. Returns SVG."""
+    with _style():
+        figure, axes = _canvas(2.6)
+        axes.plot([d.layer for d in dots], [d.score for d in dots], color=INK, alpha=0.3, linewidth=0.7)
+        tips = []
+        for dot in dots:
+            _dot(axes, dot.layer, dot.score, LOOKS.get(dot.format, OTHER_LOOK), gid=_gid(tips))
+            tips.append(f"layer {dot.layer}: {dot.score:.6g}" + (f", {dot.format}" if dot.format else ""))
+        axes.set_xlabel("decoder layer")
+        axes.set_ylabel(_label(f"sensitivity ({metric})"))
+        axes.set_xticks(_layer_ticks(max(d.layer for d in dots) + 1))
+        _grid(axes, "y")
+        names = sorted({d.format for d in dots if d.format})
+        _legend(axes, [_dot(axes, [], [], LOOKS.get(n, OTHER_LOOK), label=_label(n)) for n in names])
+        return _finish(figure, f"Sensitivity of each decoder layer ({metric})", tips)
+
+
+def draw_plan(cells: Sequence[PlanCell]) -> str:
+    """The plan: modules down, decoder layers across, embedding to the left and head to the right. Returns SVG."""
+    from matplotlib.patches import Patch
+
+    rows = list(dict.fromkeys(c.row for c in cells if c.layer is not None))
+    num_layers = max((c.layer for c in cells if c.layer is not None), default=-1) + 1
+    with _style():
+        figure, axes = _canvas(1.1 + 0.2 * max(len(rows), 3))
+        tips: list[str] = []
+        for cell in cells:
+            if cell.layer is not None:
+                _tile(axes, cell, (cell.layer - 0.45, rows.index(cell.row) - 0.43, 0.9, 0.86), tips)
+        left, right = _draw_outside(axes, cells, num_layers, len(rows), tips)
+        axes.set_xlim(left - 0.2, right + 0.2)
+        axes.set_ylim(max(len(rows), 1) - 0.4, -1.3)
+        axes.set_yticks(range(len(rows)), [_label(row) for row in rows])
+        axes.set_xticks(_layer_ticks(num_layers))
+        axes.set_xlabel("decoder layer")
+        axes.tick_params(length=0)
+        axes.spines[:].set_visible(False)
+        names = sorted({c.format for c in cells})
+        _legend(axes, [Patch(label=_label(n), **_fill(n)) for n in names])
+        return _finish(figure, "Number format of every stored weight", tips)
+
+
+def _draw_outside(
+    axes: Axes, cells: Sequence[PlanCell], num_layers: int, num_rows: int, tips: list[str]
+) -> tuple[float, float]:
+    """Draw the weights outside the decoder layers as high tiles; returns the drawing's left and right end."""
+    width, gap = max(num_layers * 0.025, 0.9), max(num_layers * 0.015, 0.4)
+    left, right, named = -0.5, num_layers - 0.5, set()
+    for cell in reversed([c for c in cells if c.layer is None]):
+        if cell.row == "head":
+            x = right + gap
+            right = x + width
+        else:
+            x = left - gap - width
+            left = x
+        _tile(axes, cell, (x, -0.43, width, max(num_rows, 1) - 0.14), tips)
+        if cell.row not in named:
+            named.add(cell.row)
+            axes.text(x + width / 2, -0.6, _label(cell.row), ha="center", va="bottom")
+    return left, right
+
+
+def draw_quality(points: Sequence[QualityPoint], fp32_perplexity: float | None) -> str:
+    """Perplexity over compression, the FP32 model as a star at 1x and a dashed line. Returns SVG."""
+    with _style():
+        figure, axes = _canvas(3.0)
+        tips, handles = [], {}
+        for index, series in enumerate(sorted({p.series for p in points})):
+            colour = SERIES_COLOURS[index % len(SERIES_COLOURS)]
+            look = Look(colour, "", SERIES_MARKERS[index % len(SERIES_MARKERS)])
+            handles[series] = _dot(axes, [], [], look, label=_label(series))
+            for point in (p for p in points if p.series == series):
+                face = look.colour if point.measured else "none"
+                shown = {"markerfacecolor": face, "markeredgecolor": look.colour, "markeredgewidth": 1.4}
+                _dot(axes, point.compression, point.perplexity, look, gid=_gid(tips), **shown)
+                kind = "" if point.measured else " (compression predicted)"
+                tips.append(f"{point.name}: {point.compression:.2f}x{kind}, perplexity {point.perplexity:.3f}")
+        if fp32_perplexity is not None:
+            axes.axhline(fp32_perplexity, color=INK, alpha=0.5, linewidth=0.8, linestyle="--", zorder=0)
+            star = Look(INK, "", "*")
+            handles["FP32"] = _dot(axes, 1.0, fp32_perplexity, star, gid=_gid(tips), label="FP32", markersize=9)
+            tips.append(f"FP32: 1x by definition, perplexity {fp32_perplexity:.3f}")
+        values = [p.perplexity for p in points] + [v for v in [fp32_perplexity] if v is not None]
+        if max(values) > 5 * min(values) > 0:
+            axes.set_yscale("log")
+        axes.margins(0.08, 0.15)
+        axes.set_xlabel("compression against FP32 (x)")
+        axes.set_ylabel("perplexity (lower is better)")
+        _grid(axes, "both")
+        _legend(axes, list(handles.values()))
+        return _finish(figure, "Perplexity against compression", tips)
+
+
+# --- Drawing ----------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _style() -> Iterator[None]:
+    """Our own settings on top of matplotlib's defaults, so that a user's matplotlibrc changes nothing."""
+    import matplotlib
+
+    with matplotlib.rc_context(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a glyph that the measuring font lacks; the page's font is another anyway
+        matplotlib.rcdefaults()
+        matplotlib.rcParams.update(STYLE)
+        yield
+
+
+def _canvas(height: float) -> tuple[Figure, Axes]:
+    """A transparent figure of one width, ``height`` in inches."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(7.2, height), layout="constrained")
+    return figure, figure.add_subplot()
+
+
+def _dot(axes: Axes, x: Any, y: Any, look: Look, **more: Any) -> Any:
+    options = {"color": look.colour, "marker": look.marker, "markeredgecolor": INK, "linestyle": "none"} | more
+    return axes.plot(x, y, **options)[0]
+
+
+def _tile(axes: Axes, cell: PlanCell, box: tuple[float, float, float, float], tips: list[str]) -> None:
+    from matplotlib.patches import Rectangle
+
+    x, y, width, height = box
+    axes.add_patch(Rectangle((x, y), width, height, gid=_gid(tips), **_fill(cell.format)))
+    tips.append(f"{cell.name}: {cell.format}")
+
+
+def _fill(name: str) -> dict[str, Any]:
+    look = LOOKS.get(name, OTHER_LOOK)
+    return {"facecolor": look.colour, "hatch": look.hatch, "edgecolor": "#1a1a1a", "linewidth": 0.3}
+
+
+def _layer_ticks(num_layers: int) -> range:
+    step = next((s for s in (1, 2, 5, 10, 20) if num_layers <= 16 * s), 50)
+    return range(0, num_layers, step)
+
+
+def _grid(axes: Axes, which: Any) -> None:
+    axes.grid(axis=which, color=INK, alpha=0.15, linewidth=0.5)
+
+
+def _legend(axes: Axes, handles: list[Any]) -> None:
+    if handles:
+        columns = min(len(handles), 6)
+        axes.legend(
+            handles=handles, loc="lower left", bbox_to_anchor=(0, 1), ncols=columns, handletextpad=0.4, columnspacing=1.4
+        )
+
+
+def _label(text: str) -> str:
+    """``text`` as it can be drawn: one line, no character that XML forbids, not too long."""
+    text = _printable(" ".join(text.split()))
+    return text if len(text) <= LONGEST_LABEL else text[: LONGEST_LABEL - 1] + "…"
+
+
+def _printable(text: str) -> str:
+    return re.sub("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]", "\ufffd", text)
+
+
+def _gid(tips: list[str]) -> str:
+    """The name of the mark whose tooltip is appended to ``tips`` next."""
+    return f"tip-{len(tips)}"
+
+
+# --- From matplotlib's file to a part of a page -----------------------------------------------------------------------
+
+
+def _finish(figure: Figure, title: str, tips: Sequence[str]) -> str:
+    """The figure as an ``<svg>`` element for an HTML page, described by ``title``, a tooltip on each mark."""
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None})
+    root = ElementTree.fromstring(buffer.getvalue())
+    prefix = hashlib.sha256(buffer.getvalue()).hexdigest()[:8]
+    # matplotlib's style sheet would apply to the whole page; the report's own has those rules for pictures.
+    for parent in list(root.iter()):
+        for child in [c for c in parent if _local(c.tag) in ("metadata", "style")]:
+            parent.remove(child)
+    for element in list(root.iter()):
+        _adapt(element, prefix, tips)
+    for size in ("width", "height"):
+        root.attrib.pop(size, None)
+    root.set("role", "img")
+    root.set("aria-label", _printable(title))
+    return ElementTree.tostring(root, encoding="unicode")
+
+
+def _adapt(element: ElementTree.Element, prefix: str, tips: Sequence[str]) -> None:
+    """Strip namespaces, follow the page's ink, keep ids apart by ``prefix``, add the tooltip of a mark."""
+    element.tag = _local(element.tag)
+    attributes = {_local(key): value for key, value in element.attrib.items()}
+    element.attrib.clear()
+    for key, value in attributes.items():
+        if key == "id":
+            if value.startswith("tip-"):
+                tip = ElementTree.Element("title")
+                tip.text = _printable(tips[int(value[4:])])
+                element.insert(0, tip)
+            elif element.tag != "g":  # groups are never referred to
+                element.set("id", f"{prefix}-{value}")
+        elif key == "href":
+            element.set("href", f"#{prefix}-{value[1:]}")
+        else:
+            element.set(key, value.replace("url(#", f"url(#{prefix}-").replace(INK, "currentColor"))
+
+
+def _local(name: str) -> str:
+    """A tag or attribute without its XML namespace."""
+    return name.rpartition("}")[2]
