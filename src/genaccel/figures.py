@@ -37,6 +37,8 @@ STYLE: dict[str, Any] = {
     "lines.markersize": 6.0,
     "lines.markeredgewidth": 0.5,
 } | dict.fromkeys(("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color"), INK)
+WIDTH = 7.2  # inches of 72 SVG units
+GRID: dict[str, Any] = {"color": INK, "alpha": 0.15, "linewidth": 0.5}
 LONGEST_LABEL = 48  # characters; a longer name would push the drawing off its canvas
 
 
@@ -108,7 +110,7 @@ def draw_sensitivity(dots: Sequence[LayerDot], metric: str) -> str:
         axes.set_xlabel("decoder layer")
         axes.set_ylabel(_label(f"sensitivity ({metric})"))
         axes.set_xticks(_layer_ticks(max(d.layer for d in dots) + 1))
-        _grid(axes, "y")
+        axes.grid(axis="y", **GRID)
         names = sorted({d.format for d in dots if d.format})
         _legend(axes, [_dot(axes, [], [], LOOKS.get(n, OTHER_LOOK), label=_label(n)) for n in names])
         return _finish(figure, f"Sensitivity of each decoder layer ({metric})", tips)
@@ -121,7 +123,8 @@ def draw_plan(cells: Sequence[PlanCell]) -> str:
     rows = list(dict.fromkeys(c.row for c in cells if c.layer is not None))
     num_layers = max((c.layer for c in cells if c.layer is not None), default=-1) + 1
     with _style():
-        figure, axes = _canvas(1.1 + 0.2 * max(len(rows), 3))
+        longest = max((len(_label(row)) for row in rows), default=0)
+        figure, axes = _canvas(1.1 + 0.2 * max(len(rows), 3), left=0.2 + 0.082 * longest)
         tips: list[str] = []
         for cell in cells:
             if cell.layer is not None:
@@ -167,12 +170,13 @@ def draw_quality(points: Sequence[QualityPoint], fp32_perplexity: float | None) 
         for index, series in enumerate(sorted({p.series for p in points})):
             colour = SERIES_COLOURS[index % len(SERIES_COLOURS)]
             look = Look(colour, "", SERIES_MARKERS[index % len(SERIES_MARKERS)])
-            handles[series] = _dot(axes, [], [], look, label=_label(series))
-            for point in (p for p in points if p.series == series):
-                face = look.colour if point.measured else "none"
-                shown = {"markerfacecolor": face, "markeredgecolor": look.colour, "markeredgewidth": 1.4}
-                _dot(axes, point.compression, point.perplexity, look, gid=_gid(tips), **shown)
-                kind = "" if point.measured else " (compression predicted)"
+            own = [p for p in points if p.series == series]
+            handles[series] = _dot(
+                axes, [], [], look, label=_label(series), **_face(look, any(p.measured for p in own))
+            )
+            for point in own:
+                _dot(axes, point.compression, point.perplexity, look, gid=_gid(tips), **_face(look, point.measured))
+                kind = "" if point.measured else " (predicted)"
                 tips.append(f"{point.name}: {point.compression:.2f}x{kind}, perplexity {point.perplexity:.3f}")
         if fp32_perplexity is not None:
             axes.axhline(fp32_perplexity, color=INK, alpha=0.5, linewidth=0.8, linestyle="--", zorder=0)
@@ -185,7 +189,7 @@ def draw_quality(points: Sequence[QualityPoint], fp32_perplexity: float | None) 
         axes.margins(0.08, 0.15)
         axes.set_xlabel("compression against FP32 (x)")
         axes.set_ylabel("perplexity (lower is better)")
-        _grid(axes, "both")
+        axes.grid(**GRID)
         _legend(axes, list(handles.values()))
         return _finish(figure, "Perplexity against compression", tips)
 
@@ -205,17 +209,27 @@ def _style() -> Iterator[None]:
         yield
 
 
-def _canvas(height: float) -> tuple[Figure, Axes]:
-    """A transparent figure of one width, ``height`` in inches."""
+def _canvas(height: float, left: float = 0.75) -> tuple[Figure, Axes]:
+    """A figure of one width, ``height`` in inches, with room for the legend above and ``left`` inches for labels.
+
+    Fixed margins, because an automatic layout draws everything twice and depends on the fonts it finds.
+    """
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(7.2, height), layout="constrained")
-    return figure, figure.add_subplot()
+    bottom, top, right = 0.48, 0.32, 0.08
+    figure = Figure(figsize=(WIDTH, height))
+    box = (left / WIDTH, bottom / height, (WIDTH - left - right) / WIDTH, (height - bottom - top) / height)
+    return figure, figure.add_axes(box)
 
 
 def _dot(axes: Axes, x: Any, y: Any, look: Look, **more: Any) -> Any:
     options = {"color": look.colour, "marker": look.marker, "markeredgecolor": INK, "linestyle": "none"} | more
     return axes.plot(x, y, **options)[0]
+
+
+def _face(look: Look, filled: bool) -> dict[str, Any]:
+    face = look.colour if filled else "none"
+    return {"markerfacecolor": face, "markeredgecolor": look.colour, "markeredgewidth": 1.4}
 
 
 def _tile(axes: Axes, cell: PlanCell, box: tuple[float, float, float, float], tips: list[str]) -> None:
@@ -236,16 +250,10 @@ def _layer_ticks(num_layers: int) -> range:
     return range(0, num_layers, step)
 
 
-def _grid(axes: Axes, which: Any) -> None:
-    axes.grid(axis=which, color=INK, alpha=0.15, linewidth=0.5)
-
-
 def _legend(axes: Axes, handles: list[Any]) -> None:
     if handles:
-        columns = min(len(handles), 6)
-        axes.legend(
-            handles=handles, loc="lower left", bbox_to_anchor=(0, 1), ncols=columns, handletextpad=0.4, columnspacing=1.4
-        )
+        spacing = {"handletextpad": 0.4, "columnspacing": 1.4}
+        axes.legend(handles=handles, loc="lower left", bbox_to_anchor=(0, 1), ncols=min(len(handles), 6), **spacing)
 
 
 def _label(text: str) -> str:
@@ -301,6 +309,7 @@ def _adapt(element: ElementTree.Element, prefix: str, tips: Sequence[str]) -> No
         elif key == "href":
             element.set("href", f"#{prefix}-{value[1:]}")
         else:
+            value = re.sub(r"font-family: [^;]*;? ?", "", value)  # the page's
             element.set(key, value.replace("url(#", f"url(#{prefix}-").replace(INK, "currentColor"))
 
 
