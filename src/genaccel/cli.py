@@ -265,10 +265,13 @@ def _launch(
         raise UserError(f"There is no run file {config}.", "Check --config.")
     file = [Toml(config, must_exist=True, use_commands_as_keys=False)] if config else []
     app.config = (*file, note_origins)
-    # Taken here, not by cyclopts: what follows 'check' are another command's flags.
-    if tokens[:1] == ("check",) and not {"--help", "-h"} & set(tokens):
-        return _check(tokens[1:])
-    return app(tokens, exit_on_error=False, print_error=False)
+    try:
+        # Taken here, not by cyclopts: what follows 'check' are another command's flags.
+        if tokens[:1] == ("check",) and not {"--help", "-h"} & set(tokens):
+            return _check(tokens[1:])
+        return app(tokens, exit_on_error=False, print_error=False)
+    finally:
+        app.config = ()
 
 
 # --- Showing ----------------------------------------------------------------------------------------------------------
@@ -300,7 +303,7 @@ def main() -> None:
     """Entry point: exit code 0, 2 for a mistake with a hint, 130 for Ctrl-C, 143 when told to end."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # unwinds, so that temporary files go
     try:
-        app.meta(exit_on_error=False, print_error=False)
+        app.meta(sys.argv[1:], exit_on_error=False, print_error=False)
     except UserError as error:
         console.fail(error)
         sys.exit(2)

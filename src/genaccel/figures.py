@@ -124,7 +124,7 @@ def draw_plan(cells: Sequence[PlanCell]) -> str:
     num_layers = max((c.layer for c in cells if c.layer is not None), default=-1) + 1
     with _style():
         longest = max((len(_label(row)) for row in rows), default=0)
-        figure, axes = _canvas(1.1 + 0.2 * max(len(rows), 3), left=0.2 + 0.082 * longest)
+        figure, axes = _canvas(1.1 + 0.2 * max(len(rows), 3), left=0.2 + 0.074 * longest)
         tips: list[str] = []
         for cell in cells:
             if cell.layer is not None:

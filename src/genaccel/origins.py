@@ -17,6 +17,7 @@ _origins: dict[str, Origin] = {}
 
 def note_origins(_app: App, _commands: tuple[str, ...], arguments: ArgumentCollection) -> None:
     """Cyclopts calls this last: every argument that has a value by now got it from a flag or from the run file."""
+    _origins.clear()
     for argument in arguments:
         for token in argument.tokens:
             name = argument.name.removeprefix("--").replace("-", "_").lower()

@@ -146,11 +146,14 @@ class ModelLayout:
 
         A tied head needs no entry; if it has one it must agree with the embedding's.
         """
-        used: set[str] = set()
+        for key in formats:
+            if not any(w.name == key or w.name.startswith(key + ".") for w in self.weights):
+                names = {p for w in self.weights for p in (w.name, w.name.rsplit(".", 1)[0])}
+                names |= {self.layer_name(i) for i in range(self.num_layers)}
+                raise UserError(f"The plan names '{key}', which this model does not have.", did_you_mean(key, names))
         result: dict[str, Format] = {}
         for weight in self.weights:
             keys = [k for k in formats if weight.name == k or weight.name.startswith(k + ".")]
-            used.update(keys)
             if keys:
                 result[weight.name] = find_format(formats[max(keys, key=len)])
             elif weight.tied_to is None:
@@ -166,11 +169,6 @@ class ModelLayout:
                         f"The plan gives {weight.name} and {weight.tied_to} different formats, but they share one tensor.",
                         f"Remove the line for {weight.name}.",
                     )
-        for key in formats:
-            if key not in used:
-                names = {p for w in self.weights for p in (w.name, w.name.rsplit(".", 1)[0])}
-                names |= {self.layer_name(i) for i in range(self.num_layers)}
-                raise UserError(f"The plan names '{key}', which this model does not have.", did_you_mean(key, names))
         for weight in self.stored:
             result[weight.name].check_shape(weight.name, weight.shape)
         return result
