@@ -16,7 +16,7 @@ from genaccel.errors import UserError, did_you_mean
 from genaccel.evaluate.run import JudgeConfig
 from genaccel.origins import note_origins, setting, settings
 from genaccel.quantize.config import QuantizeConfig
-from genaccel.records import Record
+from genaccel.summary import print_table, show_records
 
 app = App(
     name="genaccel",
@@ -37,7 +37,7 @@ def quantize(config: Annotated[QuantizeConfig, Flat], judge: Annotated[JudgeConf
     from genaccel.quantize.run import prepare, run
 
     outcome = run(prepare(config, judge), settings(config, judge))
-    _show([r for r in (outcome.baseline, outcome.record) if r], outcome.record.warnings, outcome.path)
+    show_records([r for r in (outcome.baseline, outcome.record) if r], outcome.path)
 
 
 @app.command
@@ -63,7 +63,7 @@ def evaluate(
 
     resolved = settings(judge) | {"model": setting("model", model), "device": setting("device", device)}
     record, path = evaluate_model(model, judge, device, runs, resolved)
-    _show([record], record.warnings, path)
+    show_records([record], path)
 
 
 @app.command
@@ -149,6 +149,7 @@ def reproduce(
     *,
     models: tuple[str, ...] = ("smollm2-135m",),
     shares: tuple[float, ...] = (0.5,),
+    real: tuple[str, ...] = ("cpu",),
     judge: Annotated[JudgeConfig, Flat] = JudgeConfig(),  # noqa: B008
     runs: Path = Path("runs"),
     output: Annotated[Path, Parameter(alias="-o")] = Path("report.html"),
@@ -161,6 +162,8 @@ def reproduce(
         Models to quantize.
     shares
         Shares of layers in the higher precision.
+    real
+        Targets whose formats are also stored and computed, on this machine's device.
     runs
         Folder for the records.
     output
@@ -169,11 +172,11 @@ def reproduce(
     from genaccel.report import write_report
     from genaccel.reproduce import quantization_study
 
-    records = quantization_study(models, shares, judge, runs)
+    records = quantization_study(models, shares, real, judge, runs)
     write_report(records, output)
 
     def text() -> None:
-        _table(records)
+        print_table(records)
         console.say(f"Records in {runs}, report: {output}")
 
     console.emit({"records": [r.id for r in records], "report": str(output)}, text)
@@ -272,31 +275,6 @@ def _launch(
         return app(tokens, exit_on_error=False, print_error=False)
     finally:
         app.config = ()
-
-
-# --- Showing ----------------------------------------------------------------------------------------------------------
-
-
-def _show(records: list[Record], warnings: tuple[str, ...], path: Path) -> None:
-    def text() -> None:
-        _table(records)
-        console.say(f"Record: {path}")
-
-    for warning in warnings:
-        console.warn(warning)
-    console.emit([asdict(r) for r in records], text)
-
-
-def _table(records: list[Record]) -> None:
-    from genaccel.report import COLUMNS, summary_row
-
-    rows = [summary_row(record) for record in records]
-    console.table("", [c.title for c in COLUMNS], rows, tuple(i for i, c in enumerate(COLUMNS) if c.numeric))
-    protocols = dict.fromkeys(
-        f.protocol for r in records for f in r.figures if f.name in {"perplexity", "decode_tokens_per_second"}
-    )
-    for protocol in protocols:
-        console.say(f"  {protocol}")
 
 
 def main() -> None:

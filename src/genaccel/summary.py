@@ -1,0 +1,35 @@
+"""Records as a person sees them in a terminal: one table, and the protocols behind its figures."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from genaccel import console
+from genaccel.records import Record
+
+
+def show_records(records: Sequence[Record], path: Path) -> None:
+    """A command's result: its records as a table (or JSON), the last one's warnings, and where it was stored."""
+
+    def text() -> None:
+        print_table(records)
+        console.say(f"Record: {path}")
+
+    for warning in records[-1].warnings:
+        console.warn(warning)
+    console.emit([asdict(r) for r in records], text)
+
+
+def print_table(records: Sequence[Record]) -> None:
+    """The summary table of ``records``, then every protocol that its figures were obtained by."""
+    from genaccel.report import COLUMNS, summary_row
+
+    rows = [summary_row(record) for record in records]
+    console.table("", [c.title for c in COLUMNS], rows, tuple(i for i, c in enumerate(COLUMNS) if c.numeric))
+    shown = {"perplexity", "prefill_tokens_per_second", "decode_tokens_per_second"}
+    for protocol in dict.fromkeys(f.protocol for r in records for f in r.figures if f.name in shown):
+        console.say(f"  {protocol}")
+    if any(f.kind == "predicted" for r in records for f in r.figures):
+        console.say("  (p) predicted; everything else was measured")
