@@ -35,7 +35,7 @@ def test_change_against_fp32() -> None:
     change = perplexity_change(fake(perplexity=21.0), fp32(perplexity=20.0))
     assert change is not None
     assert (change.value, change.share, change.kind, change.reference.id) == (1.0, 0.05, "measured", "base")
-    assert change.standard_error is None
+    assert change.margin is None
 
 
 def test_change_is_predicted_when_either_side_is() -> None:
@@ -50,14 +50,14 @@ def test_unlike_protocols_are_refused() -> None:
         perplexity_change(fake(protocol="another window"), fp32())
 
 
-def test_standard_error_is_paired_by_window() -> None:
+def test_margin_is_paired_by_window() -> None:
     # Differences 1 and 3 nats: their sum has the standard error sqrt(2) * stdev = 2, over 20 tokens 0.1 nats a token,
-    # and a perplexity of 21 moves by 2.1. The windows' own levels (30 and 300) cancel.
+    # and a perplexity of 21 moves by 2.1; 95 % are 1.96 times that. The windows' own levels (30 and 300) cancel.
     base = fp32(details={"tokens_by_window": [10, 10], "nll_by_window": [30.0, 300.0]})
     other = fake(details={"tokens_by_window": [10, 10], "nll_by_window": [31.0, 303.0]})
     change = perplexity_change(other, base)
     assert change is not None
-    assert change.standard_error == pytest.approx(2.1)
+    assert change.margin == pytest.approx(1.96 * 2.1, rel=1e-4)
 
 
 @pytest.mark.parametrize(
@@ -72,11 +72,11 @@ def test_standard_error_is_paired_by_window() -> None:
         {"tokens_by_window": "10", "nll_by_window": 3},
     ],
 )
-def test_no_standard_error_from_unlike_windows(details: dict[str, object]) -> None:
+def test_no_margin_from_unlike_windows(details: dict[str, object]) -> None:
     base = fp32(details={"tokens_by_window": [10, 10], "nll_by_window": [30.0, 300.0]})
     change = perplexity_change(fake(details=details), base)
     assert change is not None
-    assert change.standard_error is None
+    assert change.margin is None
 
 
 def test_reference_has_the_same_weights_then_the_same_environment_then_is_the_latest() -> None:

@@ -136,6 +136,6 @@ def test_pictures_on_one_page_share_no_id() -> None:
 @pytest.mark.parametrize("draw", DRAWINGS)
 def test_a_user_s_own_settings_change_nothing_and_are_left_alone(draw: Callable[[], str]) -> None:
     plain = draw()
-    with matplotlib.rc_context({"font.size": 31.0, "axes.facecolor": "red", "svg.fonttype": "path"}):
+    with matplotlib.rc_context({"font.size": 31.0, "axes.labelpad": 20.0, "svg.fonttype": "path"}):
         assert draw() == plain
         assert matplotlib.rcParams["font.size"] == 31.0

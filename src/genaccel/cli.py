@@ -13,8 +13,8 @@ from cyclopts.config import Toml
 
 from genaccel import __version__, console
 from genaccel.errors import UserError, did_you_mean
-from genaccel.evaluate.run import JudgeConfig
-from genaccel.origins import note_origins, setting, settings
+from genaccel.evaluate.config import EvaluateConfig, JudgeConfig
+from genaccel.origins import note_origins, settings
 from genaccel.quantize.config import QuantizeConfig
 from genaccel.summary import print_table, show_records
 
@@ -41,28 +41,11 @@ def quantize(config: Annotated[QuantizeConfig, Flat], judge: Annotated[JudgeConf
 
 
 @app.command
-def evaluate(
-    model: str,
-    *,
-    judge: Annotated[JudgeConfig, Flat] = JudgeConfig(),  # noqa: B008
-    device: str = "auto",
-    runs: Path = Path("runs"),
-) -> None:
-    """Judge a model or a quantized checkpoint and leave a record.
+def evaluate(config: Annotated[EvaluateConfig, Flat], judge: Annotated[JudgeConfig, Flat] = JudgeConfig()) -> None:  # noqa: B008
+    """Judge a model or a quantized checkpoint by perplexity, tasks and speed, and leave a record."""
+    from genaccel.quantize.baseline import evaluate_model, prepare_evaluation
 
-    Parameters
-    ----------
-    model
-        A checkpoint written by 'genaccel quantize', or any model that it takes.
-    device
-        Where to run: auto, cpu, cuda or hpu.
-    runs
-        Folder for the record.
-    """
-    from genaccel.quantize.baseline import evaluate_model
-
-    resolved = settings(judge) | {"model": setting("model", model), "device": setting("device", device)}
-    record, path = evaluate_model(model, judge, device, runs, resolved)
+    record, path = evaluate_model(prepare_evaluation(config, judge), settings(config, judge))
     show_records([record], path)
 
 
@@ -234,8 +217,8 @@ def _check(command: tuple[str, ...]) -> None:
         resolved = settings(given["config"], given["judge"])
         device = prepare(given["config"], given["judge"]).device.NAME
     else:
-        resolved = settings(given["judge"])
-        device = prepare_evaluation(given["model"], given["judge"], given["device"]).NAME
+        resolved = settings(given["config"], given["judge"])
+        device = prepare_evaluation(given["config"], given["judge"]).device.NAME
 
     def text() -> None:
         rows = [[name, str(s.value), s.origin] for name, s in resolved.items()]

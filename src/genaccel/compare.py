@@ -6,12 +6,12 @@ Perplexities are comparable inside a *group*: one model, one protocol, one text.
 from __future__ import annotations
 
 import math
-import statistics
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from genaccel.evaluate.intervals import Z95, ratio
 from genaccel.records import Kind, Record
 
 MODES = ("fp32", "fake", "real")
@@ -67,12 +67,12 @@ class Group:
 class Change:
     """A perplexity less its FP32 reference's; ``share`` is the change over the reference's value.
 
-    ``standard_error`` says how far the change would move with another choice of windows, None when unknown.
+    ``margin`` is half of its 95 % interval over the text's windows, None when unknown.
     """
 
     value: float
     share: float
-    standard_error: float | None
+    margin: float | None
     kind: Kind
     reference: Record
 
@@ -106,10 +106,11 @@ def perplexity_change(record: Record, reference: Record | None) -> Change | None
     if figure.protocol != base.protocol:
         raise ValueError(f"perplexities of unlike protocols: {figure.protocol!r} and {base.protocol!r}")
     # A difference is measured only when both sides are.
-    kind = next((n.kind for n in (figure, base) if n.kind != "measured"), "measured")
+    kind = base.kind if figure.kind == "measured" else figure.kind
     change = figure.value - base.value
     error = _paired_error(record.details, reference.details)
-    return Change(change, change / base.value, None if error is None else figure.value * error, kind, reference)
+    margin = None if error is None else figure.value * Z95 * error
+    return Change(change, change / base.value, margin, kind, reference)
 
 
 def _paired_error(details: Mapping[str, Any], base: Mapping[str, Any]) -> float | None:
@@ -122,8 +123,7 @@ def _paired_error(details: Mapping[str, Any], base: Mapping[str, Any]) -> float 
     (tokens, nll), (base_tokens, base_nll) = ([_numbers(d.get(n)) for n in names] for d in (details, base))
     if len(tokens) < 2 or min(tokens) <= 0 or tokens != base_tokens or not len(nll) == len(base_nll) == len(tokens):
         return None
-    differences = [a - b for a, b in zip(nll, base_nll, strict=True)]
-    return math.sqrt(len(tokens)) * statistics.stdev(differences) / sum(tokens)
+    return ratio([a - b for a, b in zip(nll, base_nll, strict=True)], tokens).stderr
 
 
 def _numbers(values: Any) -> list[float]:

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 from genaccel import figures
 from genaccel.compare import Group, known
 from genaccel.figures import LayerDot, PlanCell, QualityPoint
-from genaccel.records import Environment, Record
+from genaccel.records import Environment, Figure, Record
 
 MAX_PICTURES = 6  # of each sort, the most recent: they are read one by one, unlike rows
 MAX_POINTS = 200  # in one picture
@@ -170,7 +170,7 @@ def plan_method(record: Record) -> str:
 
 def quality_pictures(groups: Sequence[Group]) -> list[Picture]:
     """Perplexity over compression for the most recent groups that have at least two points (FP32 is one, at 1x)."""
-    pictures = []
+    pictures: list[Picture] = []
     for group in sorted(groups, key=lambda g: max((r.created, r.id) for r in g.records), reverse=True):
         points: dict[QualityPoint, Record] = {}
         for record in sorted(group.records, key=lambda r: (r.created, r.id), reverse=True):
@@ -197,8 +197,9 @@ def _quality_point(record: Record) -> QualityPoint | None:
     if compression is None or perplexity is None:
         return None
     series = f"{record.mode} {record.target}".strip()
+    name = ", ".join(filter(None, (f"{record.model} {series}", plan_method(record))))
     measured = compression.kind == perplexity.kind == "measured"
-    return QualityPoint(compression.value, perplexity.value, series, f"{series}, {plan_method(record)}", measured)
+    return QualityPoint(compression.value, perplexity.value, series, name, measured)
 
 
 # --- Kernels ----------------------------------------------------------------------------------------------------------
@@ -229,6 +230,19 @@ def show_kernels(record: Record) -> tuple[object, Callable[[], KernelTable]]:
         )
 
     return (record.model, record.environment.accelerator, json.dumps(chosen)), make
+
+
+# --- Estimates --------------------------------------------------------------------------------------------------------
+
+
+def estimates(records: Sequence[Record]) -> dict[tuple[str, str], list[tuple[Record, Figure]]]:
+    """Figures with an error bar (accuracies, differences) by name and protocol; perplexity has its place in the table."""
+    found: dict[tuple[str, str], list[tuple[Record, Figure]]] = {}
+    for record in records:
+        for figure in record.figures:
+            if figure.interval is not None and figure.value is not None and figure.name != "perplexity":
+                found.setdefault((figure.name, figure.protocol), []).append((record, figure))
+    return dict(sorted(found.items()))
 
 
 # --- Origins ----------------------------------------------------------------------------------------------------------

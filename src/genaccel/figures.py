@@ -1,28 +1,23 @@
 """The report's pictures: numbers in, inline SVG out, the same bytes for the same numbers.
 
-matplotlib draws them. Its SVG is then made fit to stand inside an HTML page: no namespaces (so no web address), no
-date, ids that cannot meet those of another picture, ink in ``currentColor`` so that it follows dark mode, and a
-``<title>`` on every mark, which browsers show as a tooltip and screen readers read. Text stays text. No colour carries
-a meaning alone: formats also differ by hatch or marker, series by marker, and what is only predicted is hollow.
+No colour carries a meaning alone: formats also differ by hatch or marker, series by marker, and what is only predicted
+is hollow. Every mark says its numbers in a tooltip.
 """
 
 from __future__ import annotations
 
-import hashlib
-import io
-import re
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
-from xml.etree import ElementTree
+from typing import TYPE_CHECKING, Any, cast
+
+from genaccel.inline_svg import INK, inline_svg, printable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-INK = "#010203"  # stands for the page's own text colour until the SVG is finished
 STYLE: dict[str, Any] = {
     "svg.fonttype": "none",
     "svg.hashsalt": "genaccel",
@@ -100,10 +95,10 @@ class QualityPoint:
 
 def draw_sensitivity(dots: Sequence[LayerDot], metric: str) -> str:
     """Score by decoder layer; marker and colour say which format the plan gave the layer. Returns SVG."""
+    tips: list[str] = []
     with _style():
         figure, axes = _canvas(2.6)
         axes.plot([d.layer for d in dots], [d.score for d in dots], color=INK, alpha=0.3, linewidth=0.7)
-        tips = []
         for dot in dots:
             _dot(axes, dot.layer, dot.score, LOOKS.get(dot.format, OTHER_LOOK), gid=_gid(tips))
             tips.append(f"layer {dot.layer}: {dot.score:.6g}" + (f", {dot.format}" if dot.format else ""))
@@ -113,7 +108,7 @@ def draw_sensitivity(dots: Sequence[LayerDot], metric: str) -> str:
         axes.grid(axis="y", **GRID)
         names = sorted({d.format for d in dots if d.format})
         _legend(axes, [_dot(axes, [], [], LOOKS.get(n, OTHER_LOOK), label=_label(n)) for n in names])
-        return _finish(figure, f"Sensitivity of each decoder layer ({metric})", tips)
+        return inline_svg(figure, f"Sensitivity of each decoder layer ({metric})", tips)
 
 
 def draw_plan(cells: Sequence[PlanCell]) -> str:
@@ -139,7 +134,7 @@ def draw_plan(cells: Sequence[PlanCell]) -> str:
         axes.spines[:].set_visible(False)
         names = sorted({c.format for c in cells})
         _legend(axes, [Patch(label=_label(n), **_fill(n)) for n in names])
-        return _finish(figure, "Number format of every stored weight", tips)
+        return inline_svg(figure, "Number format of every stored weight", tips)
 
 
 def _draw_outside(
@@ -166,7 +161,8 @@ def draw_quality(points: Sequence[QualityPoint], fp32_perplexity: float | None) 
     """Perplexity over compression, the FP32 model as a star at 1x and a dashed line. Returns SVG."""
     with _style():
         figure, axes = _canvas(3.0)
-        tips, handles = [], {}
+        tips: list[str] = []
+        handles: dict[str, Any] = {}
         for index, series in enumerate(sorted({p.series for p in points})):
             colour = SERIES_COLOURS[index % len(SERIES_COLOURS)]
             look = Look(colour, "", SERIES_MARKERS[index % len(SERIES_MARKERS)])
@@ -191,7 +187,7 @@ def draw_quality(points: Sequence[QualityPoint], fp32_perplexity: float | None) 
         axes.set_ylabel("perplexity (lower is better)")
         axes.grid(**GRID)
         _legend(axes, list(handles.values()))
-        return _finish(figure, "Perplexity against compression", tips)
+        return inline_svg(figure, "Perplexity against compression", tips)
 
 
 # --- Drawing ----------------------------------------------------------------------------------------------------------
@@ -205,7 +201,7 @@ def _style() -> Iterator[None]:
     with matplotlib.rc_context(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a glyph that the measuring font lacks; the page's font is another anyway
         matplotlib.rcdefaults()
-        matplotlib.rcParams.update(STYLE)
+        matplotlib.rcParams.update(cast(Any, STYLE))  # its keys are typed one by one, in some versions
         yield
 
 
@@ -236,7 +232,8 @@ def _tile(axes: Axes, cell: PlanCell, box: tuple[float, float, float, float], ti
     from matplotlib.patches import Rectangle
 
     x, y, width, height = box
-    axes.add_patch(Rectangle((x, y), width, height, gid=_gid(tips), **_fill(cell.format)))
+    # add_patch would also search each tile for the axes' limits, which are set anyway: half of the time.
+    axes.add_artist(Rectangle((x, y), width, height, gid=_gid(tips), **_fill(cell.format)))
     tips.append(f"{cell.name}: {cell.format}")
 
 
@@ -258,61 +255,10 @@ def _legend(axes: Axes, handles: list[Any]) -> None:
 
 def _label(text: str) -> str:
     """``text`` as it can be drawn: one line, no character that XML forbids, not too long."""
-    text = _printable(" ".join(text.split()))
+    text = printable(" ".join(text.split()))
     return text if len(text) <= LONGEST_LABEL else text[: LONGEST_LABEL - 1] + "…"
-
-
-def _printable(text: str) -> str:
-    return re.sub("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]", "\ufffd", text)
 
 
 def _gid(tips: list[str]) -> str:
     """The name of the mark whose tooltip is appended to ``tips`` next."""
     return f"tip-{len(tips)}"
-
-
-# --- From matplotlib's file to a part of a page -----------------------------------------------------------------------
-
-
-def _finish(figure: Figure, title: str, tips: Sequence[str]) -> str:
-    """The figure as an ``<svg>`` element for an HTML page, described by ``title``, a tooltip on each mark."""
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None})
-    root = ElementTree.fromstring(buffer.getvalue())
-    prefix = hashlib.sha256(buffer.getvalue()).hexdigest()[:8]
-    # matplotlib's style sheet would apply to the whole page; the report's own has those rules for pictures.
-    for parent in list(root.iter()):
-        for child in [c for c in parent if _local(c.tag) in ("metadata", "style")]:
-            parent.remove(child)
-    for element in list(root.iter()):
-        _adapt(element, prefix, tips)
-    for size in ("width", "height"):
-        root.attrib.pop(size, None)
-    root.set("role", "img")
-    root.set("aria-label", _printable(title))
-    return ElementTree.tostring(root, encoding="unicode")
-
-
-def _adapt(element: ElementTree.Element, prefix: str, tips: Sequence[str]) -> None:
-    """Strip namespaces, follow the page's ink, keep ids apart by ``prefix``, add the tooltip of a mark."""
-    element.tag = _local(element.tag)
-    attributes = {_local(key): value for key, value in element.attrib.items()}
-    element.attrib.clear()
-    for key, value in attributes.items():
-        if key == "id":
-            if value.startswith("tip-"):
-                tip = ElementTree.Element("title")
-                tip.text = _printable(tips[int(value[4:])])
-                element.insert(0, tip)
-            elif element.tag != "g":  # groups are never referred to
-                element.set("id", f"{prefix}-{value}")
-        elif key == "href":
-            element.set("href", f"#{prefix}-{value[1:]}")
-        else:
-            value = re.sub(r"font-family: [^;]*;? ?", "", value)  # the page's
-            element.set(key, value.replace("url(#", f"url(#{prefix}-").replace(INK, "currentColor"))
-
-
-def _local(name: str) -> str:
-    """A tag or attribute without its XML namespace."""
-    return name.rpartition("}")[2]

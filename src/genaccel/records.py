@@ -43,6 +43,7 @@ class Figure:
     """One number that a user may see. ``value`` is None when it is unknown, never 0.
 
     ``samples`` are the repeats behind a median, ``spread`` their interquartile range as a share of the median.
+    ``stderr`` and ``interval`` (95 %) say how far the figure may be off for want of examples.
     """
 
     name: str
@@ -53,6 +54,8 @@ class Figure:
     samples: tuple[float, ...] = ()
     spread: float | None = None
     note: str = ""
+    stderr: float | None = None
+    interval: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True)

@@ -127,6 +127,7 @@ def _content(records: list[Record]) -> dict[str, Any]:
         "groups": [(group, _rows(group, protocols)) for group in groups],
         "protocols": protocols,
         "places": evidence.places(records),
+        "estimates": evidence.estimates(records),
         "quality": evidence.quality_pictures(groups),
         "sensitivity": evidence.latest_distinct(latest, "sensitivity", evidence.show_sensitivity, problems),
         "plans": evidence.latest_distinct(latest, "layer_formats", evidence.show_plan, problems),
@@ -210,8 +211,8 @@ def _change_cell(record: Record, group: Group) -> Cell:
     if change is None:
         return Cell(DASH, "unknown: no FP32 record of this model was judged by the same protocol on the same text")
     title = f"{change.kind}; against FP32 record {change.reference.id}, same protocol and text"
-    error = "" if change.standard_error is None else f"±{change.standard_error:.3f}, "
-    small = f"{error}{_signed(100 * change.share, 2)} %"
+    margin = "" if change.margin is None else f"±{change.margin:.3f}, "
+    small = f"{margin}{_signed(100 * change.share, 2)} %"
     return Cell(_signed(change.value, 3), title, change.kind, change.value, small)
 
 

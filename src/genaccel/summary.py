@@ -31,5 +31,23 @@ def print_table(records: Sequence[Record]) -> None:
     shown = {"perplexity", "prefill_tokens_per_second", "decode_tokens_per_second"}
     for protocol in dict.fromkeys(f.protocol for r in records for f in r.figures if f.name in shown):
         console.say(f"  {protocol}")
+    estimates = [f for r in records for f in r.figures if f.interval and f.name != "perplexity"]
+    for record in records if estimates else ():
+        _print_estimates(record)
     if any(f.kind == "predicted" for r in records for f in r.figures):
         console.say("  (p) predicted; everything else was measured")
+
+
+def _print_estimates(record: Record) -> None:
+    """Every figure that has a 95 % interval, with its protocol."""
+    found = [(f, f.value, f.interval) for f in record.figures if f.value is not None and f.interval is not None]
+    rows = [
+        [f.name, f"{value:.4f}", "-" if f.stderr is None else f"{f.stderr:.4f}", f"{low:.4f} to {high:.4f}"]
+        for f, value, (low, high) in found
+    ]
+    console.table(record.label, ["figure", "value", "stderr", "95 % interval"], rows, (1, 2, 3))
+    protocols: dict[str, list[str]] = {}
+    for f, _, _ in found:
+        protocols.setdefault(f.protocol + (f"; {f.note}" if f.note else ""), []).append(f.name)
+    for protocol, names in protocols.items():
+        console.say(f"  {', '.join(names)}: {protocol}")

@@ -8,8 +8,9 @@ Nothing is added in front unless the tokenizer itself asks for a BOS; the protoc
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import torch
 
@@ -94,7 +95,7 @@ def tokenize_windows(loaded: LoadedModel, corpus: Corpus, protocol: WindowProtoc
     protocol.check(loaded.max_positions)
     encoded = loaded.tokenizer(corpus.text, add_special_tokens=False, return_attention_mask=False, verbose=False)
     tokens = torch.tensor(encoded["input_ids"], dtype=torch.long)
-    bos = _bos_that_the_tokenizer_adds(loaded)
+    bos = bos_that_the_tokenizer_adds(loaded)
     room = protocol.window - len(bos)
     if len(tokens) < room:
         raise UserError(
@@ -117,27 +118,39 @@ def tokenize_windows(loaded: LoadedModel, corpus: Corpus, protocol: WindowProtoc
     return Windows(tuple(items), len(tokens), bool(bos), protocol, corpus)
 
 
-def _bos_that_the_tokenizer_adds(loaded: LoadedModel) -> list[int]:
+def bos_that_the_tokenizer_adds(loaded: LoadedModel) -> list[int]:
+    """The BOS that the tokenizer puts in front of a text, as a list of one, or nothing."""
     bos = loaded.tokenizer.bos_token_id
     return [bos] if bos is not None and list(loaded.tokenizer("a").input_ids)[:1] == [bos] else []
 
 
 @torch.inference_mode()
 def score_windows(
-    loaded: LoadedModel, windows: Windows, advance: Callable[[str], None] = lambda _: None
+    loaded: LoadedModel,
+    windows: Windows,
+    advance: Callable[[str], None] = lambda _: None,
+    known: Mapping[int, float] = MappingProxyType({}),
+    keep: Callable[[int, float], None] = lambda _, __: None,
 ) -> WindowScores:
-    """Score every window; ``advance`` is called after each with the running perplexity."""
+    """Score every window; ``advance`` is called after each with the running perplexity.
+
+    Windows whose sum is ``known`` already are not scored again; the sum of each new one is handed to ``keep``.
+    """
     nll: list[float] = []
     counts: list[int] = []
     place = next(loaded.model.parameters()).device
-    for ids, targets in windows.items:
-        log_probabilities = target_log_probabilities(loaded.model, ids.to(place), targets)
-        total = -float(log_probabilities.double().sum())
+    for index, (ids, targets) in enumerate(windows.items):
+        if index in known:
+            total = known[index]
+        else:
+            total = -float(target_log_probabilities(loaded.model, ids.to(place), targets).double().sum())
         if not math.isfinite(total):
             raise UserError(
                 f"The model gives a log-likelihood of {total} in window {len(nll) + 1}.",
                 "Its weights or a kernel are broken; try --device cpu, or other formats in the plan.",
             )
+        if index not in known:
+            keep(index, total)
         nll.append(total)
         counts.append(targets)
         advance(f"perplexity {math.exp(math.fsum(nll) / sum(counts)):.3f}")

@@ -1,116 +1,73 @@
-"""Judge a model: perplexity, tokens per second and peak memory, as figures for a record."""
+"""Judge a model: perplexity, tasks, tokens per second and peak memory, as figures for a record."""
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from genaccel import console
+from genaccel.evaluate.config import EvaluateConfig as EvaluateConfig
+from genaccel.evaluate.config import JudgeConfig as JudgeConfig
+from genaccel.evaluate.judgement import Judgement as Judgement
+from genaccel.evaluate.judgement import Resume as Resume
 from genaccel.records import Figure
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from genaccel.devices import Device
-    from genaccel.evaluate.perplexity import WindowProtocol
-    from genaccel.evaluate.throughput import ThroughputProtocol
     from genaccel.measure import Samples
     from genaccel.models import LoadedModel
 
 
-@dataclass(frozen=True)
-class JudgeConfig:
-    """How a model is judged.
+def judge(
+    loaded: LoadedModel, config: JudgeConfig, device: Device, *, seed: int = 1234, resume: Resume | None = None
+) -> Judgement:
+    """Measure ``loaded`` as ``config`` says; ``seed`` draws few-shot examples.
 
-    Parameters
-    ----------
-    text
-        Text for the perplexity: pydoc (built in), wikitext2, or the path of a text file.
-    data_dir
-        Folder with evaluation data (wikitext-2/wiki.test.raw ...); else $GENACCEL_DATA, else the hub.
-    window
-        Tokens per window.
-    stride
-        Tokens that a window moves on; defaults to the window, so that windows do not overlap.
-    limit
-        Score only the first so many windows; by default the whole text.
-    speed
-        Measure prefill and decode tokens per second.
-    batch
-        Sequences per batch in the speed measurement.
-    prompt_tokens
-        Prompt length in the speed measurement.
-    new_tokens
-        New tokens in the speed measurement.
-    repeats
-        Repeats of each speed measurement; the median is reported.
+    With ``resume`` results are kept on disk as they come, and those of an interrupted run are used; the caller calls
+    ``finish()`` on the judgement when its record is written.
     """
-
-    _: KW_ONLY
-    text: str = "pydoc"
-    data_dir: Path | None = None
-    window: int = 1024
-    stride: int | None = None
-    limit: int | None = None
-    speed: bool = True
-    batch: int = 1
-    prompt_tokens: int = 256
-    new_tokens: int = 32
-    repeats: int = 5
-
-    def windows(self) -> WindowProtocol:
-        """The perplexity's protocol."""
-        from genaccel.evaluate.perplexity import WindowProtocol
-
-        return WindowProtocol(self.window, self.stride or self.window, self.limit)
-
-    def throughput(self) -> ThroughputProtocol:
-        """The speed's protocol."""
-        from genaccel.evaluate.throughput import ThroughputProtocol
-
-        return ThroughputProtocol(self.batch, self.prompt_tokens, self.new_tokens, num_repeats=self.repeats)
-
-    def check(self, max_positions: int | None) -> None:
-        """Raise ``UserError`` for whatever can be told to be wrong before a model is loaded."""
-        from genaccel.corpora import load_corpus
-
-        self.windows().check(max_positions)
-        if self.speed:
-            self.throughput().check(max_positions)
-        load_corpus(self.text, "test", self.data_dir)
-
-
-@dataclass(frozen=True)
-class Judgement:
-    """Figures, what is needed to trace them, and warnings."""
-
-    figures: tuple[Figure, ...]
-    details: dict[str, Any]
-    warnings: tuple[str, ...]
-
-
-def judge(loaded: LoadedModel, config: JudgeConfig, device: Device) -> Judgement:
-    """Measure ``loaded`` as ``config`` says."""
     from genaccel.corpora import load_corpus
-    from genaccel.evaluate.perplexity import score_windows, tokenize_windows
-    from genaccel.evaluate.throughput import measure_throughput
+    from genaccel.evaluate import tasks
 
-    corpus = load_corpus(config.text, "test", config.data_dir)
-    windows = tokenize_windows(loaded, corpus, config.windows())
+    resume = resume or Resume()
     device.reset_peak_memory()
-    with console.progress(f"Perplexity of {loaded.name}", len(windows.items)) as advance:
-        scores = score_windows(loaded, windows, advance)
-    figures = [Figure("perplexity", scores.perplexity, "1", "measured", windows.describe())]
-    warnings: list[str] = []
+    judgement = Judgement()
+    if text := config.perplexity_text():
+        judgement += _judge_text(loaded, config, text, resume)
+    batch_size = None if config.batch_size == "auto" else config.batch_size
+    named = config.named_tasks()
+    if "wikitext2" in named:
+        corpus = load_corpus("wikitext2", "test", config.data_dir, named["wikitext2"])
+        judgement += tasks.judge_pages(loaded, corpus, config.limit, batch_size, resume)
+    for task in config.questions(seed):
+        judgement += tasks.judge_questions(loaded, task, batch_size, resume)
     if config.speed:
-        protocol = config.throughput()
-        with console.status(f"Tokens per second of {loaded.name}"):
-            rates = measure_throughput(loaded, device, protocol)
-        figures.append(_rate("prefill_tokens_per_second", rates.prefill, protocol.describe("prefill")))
-        figures.append(_rate("decode_tokens_per_second", rates.decode, protocol.describe("decode")))
-        warnings = rates.warnings()
+        judgement += _judge_speed(loaded, config, device)
     scope = "resident set of the process" if device.NAME == "cpu" else "allocated on the device"
     peak = device.peak_memory_bytes()
-    figures.append(Figure("peak_memory_bytes", peak, "B", "measured", f"peak while judging, {scope}"))
+    figure = Figure("peak_memory_bytes", peak, "B", "measured", f"peak while judging, {scope}")
+    return judgement + Judgement((figure,))
+
+
+def _judge_text(loaded: LoadedModel, config: JudgeConfig, text: tuple[str, Path | None], resume: Resume) -> Judgement:
+    """Token perplexity over windows; the interval is over windows."""
+    from genaccel.corpora import load_corpus
+    from genaccel.evaluate.intervals import exponential, ratio
+    from genaccel.evaluate.perplexity import score_windows, tokenize_windows
+    from genaccel.evaluate.tasks import figure_of
+
+    name, file = text
+    corpus = load_corpus(name, "test", config.data_dir, file)
+    windows = tokenize_windows(loaded, corpus, config.windows())
+    journal = resume.journal(windows.describe(), corpus.sha256)
+    try:
+        with console.progress(f"Perplexity of {loaded.name}", len(windows.items)) as advance:
+            scores = score_windows(loaded, windows, advance, dict(journal.results), journal.keep)
+    except BaseException:
+        journal.close()
+        raise
+    estimate = exponential(ratio(scores.nll_by_window, scores.tokens_by_window))
     details = {
         "text": {
             "name": corpus.name,
@@ -122,7 +79,26 @@ def judge(loaded: LoadedModel, config: JudgeConfig, device: Device) -> Judgement
         "nll_by_window": list(scores.nll_by_window),
         "tokens_by_window": list(scores.tokens_by_window),
     }
-    return Judgement(tuple(figures), details, tuple(warnings))
+    examples = tuple(
+        {"task": "perplexity", "index": i, "log_likelihood": -nll, "tokens": n}
+        for i, (nll, n) in enumerate(zip(scores.nll_by_window, scores.tokens_by_window, strict=True))
+    )
+    note = "95 % interval over windows (delta method)" if estimate.interval else ""
+    figure = figure_of("perplexity", estimate, windows.describe(), note=note)
+    return Judgement((figure,), details, (), examples, (journal,))
+
+
+def _judge_speed(loaded: LoadedModel, config: JudgeConfig, device: Device) -> Judgement:
+    from genaccel.evaluate.throughput import measure_throughput
+
+    protocol = config.throughput()
+    with console.status(f"Tokens per second of {loaded.name}"):
+        rates = measure_throughput(loaded, device, protocol)
+    figures = (
+        _rate("prefill_tokens_per_second", rates.prefill, protocol.describe("prefill")),
+        _rate("decode_tokens_per_second", rates.decode, protocol.describe("decode")),
+    )
+    return Judgement(figures, warnings=tuple(rates.warnings()))
 
 
 def _rate(name: str, samples: Samples, protocol: str) -> Figure:

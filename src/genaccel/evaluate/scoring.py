@@ -8,6 +8,7 @@ and where it does not hold, the model's own forward is used.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -42,6 +43,32 @@ def head_log_probabilities(model: Any, hidden: torch.Tensor, targets: torch.Tens
         for start in range(0, hidden.shape[0], HEAD_ROWS)
     ]
     return torch.cat(rows)
+
+
+@torch.inference_mode()
+def log_probabilities_at(
+    model: Any, ids: torch.Tensor, at: torch.Tensor, targets: Sequence[Sequence[int]], **inputs: torch.Tensor
+) -> torch.Tensor:
+    """fp32 log p of several candidates for the token that follows given places.
+
+    ``ids`` (rows, length); ``at`` (places, 2) holds row and column of each place, ``targets`` its candidates; ``inputs``
+    are further arguments of the model. Returns the log-probabilities of all candidates in order, one dimension.
+    """
+    rows, columns = at.unbind(-1)
+    if has_plain_head(model):
+        head = model.get_output_embeddings()
+        hidden = model.base_model(input_ids=ids, use_cache=False, **inputs).last_hidden_state[rows, columns]
+    else:
+        head = torch.nn.Identity()
+        hidden = model(input_ids=ids, use_cache=False, **inputs).logits[rows, columns]
+    found = []
+    for start in range(0, len(targets), HEAD_ROWS):
+        some = targets[start : start + HEAD_ROWS]
+        logits = head(hidden[start : start + HEAD_ROWS]).float()
+        row = torch.tensor([i for i, wanted in enumerate(some) for _ in wanted], device=ids.device)
+        column = torch.tensor([t for wanted in some for t in wanted], device=ids.device)
+        found.append(logits.log_softmax(-1)[row, column])
+    return torch.cat(found)
 
 
 def has_plain_head(model: Any) -> bool:

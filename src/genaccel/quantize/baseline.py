@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from genaccel import console, devices, models
 from genaccel.devices import Device
-from genaccel.evaluate.run import JudgeConfig, judge
+from genaccel.evaluate.paired import check_alike, example_lines, load_baseline, paired_figures
+from genaccel.evaluate.run import EvaluateConfig, JudgeConfig, Judgement, Resume, judge
 from genaccel.models import LoadedModel, ModelSource
 from genaccel.quantize import checkpoint
-from genaccel.records import Figure, Record, Setting, settings_of
-from genaccel.store import read_records, write_record
+from genaccel.records import Environment, Figure, Record, Setting, settings_of
+from genaccel.store import check_writable, read_records, write_record, write_text
 
 
 def fp32_baseline(
@@ -18,7 +22,7 @@ def fp32_baseline(
 ) -> Record:
     """The FP32 model's record: from the folder of records when the same was judged there alike, else measured now."""
     environment = devices.environment(device)
-    wanted = {k: v.value for k, v in settings_of(judge_config).items() if k != "data_dir"}
+    wanted = {k: _as_stored(v.value) for k, v in settings_of(judge_config).items() if k != "data_dir"}
     if runs.is_dir():
         for record in reversed(read_records(runs)[0]):
             same = record.details.get("model_fingerprint") == fingerprint and record.environment == environment
@@ -28,16 +32,33 @@ def fp32_baseline(
                 return record
     loaded = models.load(source)
     loaded.model.to(device.torch_device())
-    record = fp32_record(loaded, judge_config, device, settings_of(judge_config), fingerprint)
+    judgement = judge(loaded, judge_config, device, resume=resume_of(runs, environment, fingerprint))
+    record = _fp32_record(loaded, judgement, environment, settings_of(judge_config), fingerprint)
     write_record(record, runs)
+    judgement.finish()
     return record
 
 
-def fp32_record(
-    loaded: LoadedModel, judge_config: JudgeConfig, device: Device, settings: dict[str, Setting], fingerprint: str
+def _as_stored(value: Any) -> Any:
+    """``value`` as it reads back from a record: lists for tuples."""
+    return json.loads(json.dumps(value))
+
+
+def resume_of(runs: Path, environment: Environment, model: str, kernels: Any = None) -> Resume:
+    """Where an interrupted evaluation goes on: ``model`` and ``kernels`` tell apart whatever computes differently."""
+    software = {name: environment.packages.get(name, "") for name in ("genaccel", "torch", "transformers")}
+    identity = {
+        "model": model,
+        "kernels": kernels,
+        "device": environment.device,
+        "accelerator": environment.accelerator,
+    }
+    return Resume(runs, identity | software)
+
+
+def _fp32_record(
+    loaded: LoadedModel, judgement: Judgement, environment: Environment, settings: dict[str, Setting], fingerprint: str
 ) -> Record:
-    """Judge an unquantized model and describe it as a record."""
-    judgement = judge(loaded, judge_config, device)
     size = loaded.layout.fp32_bytes
     return Record(
         job="evaluate",
@@ -46,7 +67,7 @@ def fp32_record(
         mode="fp32",
         target="",
         config=settings,
-        environment=devices.environment(device),
+        environment=environment,
         figures=(
             Figure("tensor_bytes", size, "B", "measured", "all tensors in fp32, tied ones once"),
             *judgement.figures,
@@ -56,55 +77,77 @@ def fp32_record(
     )
 
 
-def prepare_evaluation(model: str, judge_config: JudgeConfig, device: str) -> Device:
-    """Check an evaluation before anything slow begins; returns the device it will run on."""
-    place = devices.get(device)
-    folder = Path(model) if checkpoint.is_checkpoint(model) else models.resolve(model).folder
-    judge_config.check(models.layout_of(ModelSource(model, folder)).max_positions)
-    return place
+@dataclass(frozen=True)
+class PreparedEvaluation:
+    """An evaluation whose every name, file and number was checked; nothing slow has happened yet."""
+
+    config: EvaluateConfig
+    judge_config: JudgeConfig
+    device: Device
+    source: ModelSource
+    baseline: Record | None
 
 
-def evaluate_model(
-    model: str, judge_config: JudgeConfig, device: str, runs: Path, settings: dict[str, Setting] | None = None
-) -> tuple[Record, Path]:
-    """Judge a checkpoint of ours or any model, and store the record."""
-    place = prepare_evaluation(model, judge_config, device)
-    settings = settings if settings is not None else settings_of(judge_config)
-    place.seed(0)
-    if not checkpoint.is_checkpoint(model):
-        source = models.resolve(model)
-        loaded, _ = checkpoint.load_any(model, place)
-        record = fp32_record(loaded, judge_config, place, settings, source.fingerprint())
-        return record, write_record(record, runs)
-    info = checkpoint.read_info(Path(model))
-    loaded, kernels = checkpoint.load_any(model, place)
-    judgement = judge(loaded, judge_config, place)
+def prepare_evaluation(config: EvaluateConfig, judge_config: JudgeConfig) -> PreparedEvaluation:
+    """Check everything that can be checked before anything slow begins; the first problem is a ``UserError``."""
+    device = devices.get(config.device)
+    check_writable(config.runs)
+    if config.output is not None:
+        check_writable(config.output.parent)
+    ours = checkpoint.is_checkpoint(config.model)
+    source = ModelSource(config.model, Path(config.model)) if ours else models.resolve(config.model)
+    judge_config.check(models.layout_of(source).max_positions, config.seed)
+    baseline = load_baseline(config.baseline) if config.baseline else None
+    if baseline is not None:
+        check_alike(baseline, judge_config.questions(config.seed))
+    return PreparedEvaluation(config, judge_config, device, source, baseline)
+
+
+def evaluate_model(prepared: PreparedEvaluation, settings: dict[str, Setting] | None = None) -> tuple[Record, Path]:
+    """Judge a checkpoint of ours or any model, and store the record. ``settings`` are the values with their origins."""
+    config, device = prepared.config, prepared.device
+    settings = settings if settings is not None else settings_of(config, prepared.judge_config)
+    device.seed(config.seed)
+    environment = devices.environment(device)
+    fingerprint = prepared.source.fingerprint()
+    loaded, kernels = checkpoint.load_any(config.model, device)
+    chosen = {key: list(value["kernels"]) for key, value in kernels.items()}
+    resume = resume_of(config.runs, environment, fingerprint, chosen)
+    judgement = judge(loaded, prepared.judge_config, device, seed=config.seed, resume=resume)
+    if prepared.baseline is not None:
+        figures, unpaired = paired_figures(judgement.details, prepared.baseline)
+        judgement += Judgement(figures, {"baseline": prepared.baseline.id}, unpaired)
+    if checkpoint.is_checkpoint(config.model):
+        record = _checkpoint_record(config.model, judgement, environment, settings, kernels)
+    else:
+        record = _fp32_record(loaded, judgement, environment, settings, fingerprint)
+    if config.output is not None:
+        write_text(config.output, example_lines(judgement.examples))
+        record = replace(record, artefacts={"examples": str(config.output)})
+    path = write_record(record, config.runs)
+    judgement.finish()
+    return record, path
+
+
+def _checkpoint_record(
+    folder: str, judgement: Judgement, environment: Environment, settings: dict[str, Setting], kernels: dict[str, Any]
+) -> Record:
+    info = checkpoint.read_info(Path(folder))
+    stored = "tensors as stored, scales and minima included, tied ones once"
+    compression = info.fp32_bytes / info.tensor_bytes
     sizes = (
-        Figure(
-            "tensor_bytes",
-            info.tensor_bytes,
-            "B",
-            "measured",
-            "tensors as stored, scales and minima included, tied ones once",
-        ),
-        Figure(
-            "compression",
-            info.fp32_bytes / info.tensor_bytes,
-            "x",
-            "measured",
-            "bytes of the same tensors in fp32 over those stored",
-        ),
+        Figure("tensor_bytes", info.tensor_bytes, "B", "measured", stored),
+        Figure("compression", compression, "x", "measured", "bytes of the same tensors in fp32 over those stored"),
     )
-    record = Record(
+    return Record(
         job="evaluate",
         label=f"{info.model} {info.target} {info.mode}",
         model=info.model,
         mode=info.mode,
         target=info.target,
         config=settings,
-        environment=devices.environment(place),
+        environment=environment,
         figures=(*sizes, *judgement.figures),
-        details={"checkpoint": model, "kernels": kernels, **judgement.details},
+        details={"checkpoint": folder, "kernels": kernels, **judgement.details},
         warnings=judgement.warnings,
     )
-    return record, write_record(record, runs)
