@@ -15,7 +15,7 @@ HOSTILE = ["<script>alert(1)</script>", '"><img src=x onerror=alert(1)>', "]]>&a
 
 
 def sensitivity(text: str = "bf16") -> str:
-    return draw_sensitivity([LayerDot(0, 0.5, "int8"), LayerDot(1, 0.75, text)], text)
+    return draw_sensitivity(text, text, [LayerDot(0, 0.5, "int8"), LayerDot(1, 0.75, text)])
 
 
 def plan(text: str = "bf16") -> str:
@@ -25,11 +25,12 @@ def plan(text: str = "bf16") -> str:
         PlanCell(1, text, text, "layers.1.q"),
         PlanCell(None, "head", "fp16", "head"),
     ]
-    return draw_plan(cells)
+    return draw_plan(text, cells)
 
 
 def quality(text: str = "real cpu") -> str:
-    return draw_quality([QualityPoint(2.0, 20.5, text, text, True), QualityPoint(4.0, 21.0, "fake", "b", False)], 20.0)
+    points = [QualityPoint(2.0, 20.5, text, text, True), QualityPoint(4.0, 21.0, "fake", "b", False)]
+    return draw_quality(text, points, 20.0)
 
 
 DRAWINGS = [sensitivity, plan, quality]
@@ -46,7 +47,8 @@ def position(mark: ElementTree.Element) -> tuple[float, float]:
 
 
 def test_sensitivity_places_scores_and_says_them() -> None:
-    found = marks(draw_sensitivity([LayerDot(0, 0.5, "int8"), LayerDot(1, 1.5, "bf16"), LayerDot(2, 1.0, "")], "m"))
+    dots = [LayerDot(0, 0.5, "int8"), LayerDot(1, 1.5, "bf16"), LayerDot(2, 1.0, "")]
+    found = marks(draw_sensitivity("model", "metric", dots))
     assert list(found) == ["layer 0: 0.5, int8", "layer 1: 1.5, bf16", "layer 2: 1"]
     (x0, low), (x1, high), (x2, middle) = map(position, found.values())
     assert x1 - x0 == pytest.approx(x2 - x1)
@@ -82,7 +84,7 @@ def test_quality_places_points_and_hollows_what_is_predicted() -> None:
 
 def test_wide_ranges_are_drawn_on_a_logarithmic_scale() -> None:
     points = [QualityPoint(2.0, 100.0, "a", "a", True), QualityPoint(3.0, 10000.0, "a", "b", True)]
-    (_, y100), (_, y10000), (_, y1) = map(position, marks(draw_quality(points, 1.0)).values())
+    (_, y100), (_, y10000), (_, y1) = map(position, marks(draw_quality("model", points, 1.0)).values())
     assert (y1 - y100) == pytest.approx(y100 - y10000)
 
 

@@ -174,6 +174,24 @@ def test_pictures_kernels_and_origins_are_there() -> None:
     assert line.choices == (("fast_few", 1.5), ("fast_many", 20.0), ("fast_many", 1200.25))
 
 
+def test_figures_with_an_error_bar_are_shown_by_protocol() -> None:
+    def scored(value: float, protocol: str) -> Figure:
+        return Figure("task_acc", value, "1", "measured", protocol, stderr=0.01, interval=(value - 0.02, value + 0.02))
+
+    records = [
+        replace(record, figures=(*record.figures, scored(value, protocol)))
+        for record, value, protocol in [(fp32(), 0.5, "all"), (fake(), 0.25, "all"), (real(), 0.75, "first 10")]
+    ]
+    found = evidence.estimates(records)
+    assert {key: [(r.id, f.value) for r, f in rows] for key, rows in found.items()} == {
+        ("task_acc", "all"): [("base", 0.5), ("fake", 0.25)],
+        ("task_acc", "first 10"): [("real", 0.75)],
+    }
+    text = " ".join(page(*records).texts)
+    assert "0.2300 to 0.2700" in text
+    assert "task_acc" not in " ".join(page(fp32()).texts)
+
+
 def test_mixed_layers_and_experts() -> None:
     listed = [
         ["layers.0.experts.0.up", "0", "int8", "1"],

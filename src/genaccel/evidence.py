@@ -110,7 +110,9 @@ def show_sensitivity(record: Record) -> tuple[object, Callable[[], Picture]]:
         notes = [f"Measured with {settings}." if settings else "Measured."]
         if formats:
             notes.append(f"Marks show the plan for {record.target}: {plan_method(record)}.")
-        return Picture(f"{record.model}, {metric}", record, tuple(notes), figures.draw_sensitivity(dots, metric))
+        return Picture(
+            f"{record.model}, {metric}", record, tuple(notes), figures.draw_sensitivity(record.model, metric, dots)
+        )
 
     return (record.model, metric), make
 
@@ -129,7 +131,7 @@ def show_plan(record: Record) -> tuple[object, Callable[[], Picture]]:
         if not any(c.row == "head" for c in cells):
             notes.append("The head has no tensor of its own: it shares the embedding's.")
         title = f"{record.model} for {record.target}: {plan_method(record)}"
-        return Picture(title, record, tuple(notes), figures.draw_plan(cells))
+        return Picture(title, record, tuple(notes), figures.draw_plan(record.model, cells))
 
     return (record.model, json.dumps(listed)), make
 
@@ -187,7 +189,7 @@ def quality_pictures(groups: Sequence[Group]) -> list[Picture]:
         notes = [f"{group.protocol}.", "Hollow marks: the compression is predicted from the plan, nothing was stored."]
         if len(points) == MAX_POINTS:
             notes.append(f"Only the {MAX_POINTS} most recent points are drawn.")
-        svg = figures.draw_quality(list(points), fp32.value if fp32 else None)
+        svg = figures.draw_quality(group.model, list(points), fp32.value if fp32 else None)
         pictures.append(Picture(group.model, None, tuple(notes), svg))
     return pictures
 

@@ -93,7 +93,7 @@ class QualityPoint:
     measured: bool
 
 
-def draw_sensitivity(dots: Sequence[LayerDot], metric: str) -> str:
+def draw_sensitivity(model: str, metric: str, dots: Sequence[LayerDot]) -> str:
     """Score by decoder layer; marker and colour say which format the plan gave the layer. Returns SVG."""
     tips: list[str] = []
     with _style():
@@ -108,10 +108,10 @@ def draw_sensitivity(dots: Sequence[LayerDot], metric: str) -> str:
         axes.grid(axis="y", **GRID)
         names = sorted({d.format for d in dots if d.format})
         _legend(axes, [_dot(axes, [], [], LOOKS.get(n, OTHER_LOOK), label=_label(n)) for n in names])
-        return inline_svg(figure, f"Sensitivity of each decoder layer ({metric})", tips)
+        return inline_svg(figure, f"Sensitivity of each decoder layer of {model} ({metric})", tips)
 
 
-def draw_plan(cells: Sequence[PlanCell]) -> str:
+def draw_plan(model: str, cells: Sequence[PlanCell]) -> str:
     """The plan: modules down, decoder layers across, embedding to the left and head to the right. Returns SVG."""
     from matplotlib.patches import Patch
 
@@ -134,7 +134,7 @@ def draw_plan(cells: Sequence[PlanCell]) -> str:
         axes.spines[:].set_visible(False)
         names = sorted({c.format for c in cells})
         _legend(axes, [Patch(label=_label(n), **_fill(n)) for n in names])
-        return inline_svg(figure, "Number format of every stored weight", tips)
+        return inline_svg(figure, f"Number format of every stored weight of {model}", tips)
 
 
 def _draw_outside(
@@ -157,7 +157,7 @@ def _draw_outside(
     return left, right
 
 
-def draw_quality(points: Sequence[QualityPoint], fp32_perplexity: float | None) -> str:
+def draw_quality(model: str, points: Sequence[QualityPoint], fp32_perplexity: float | None) -> str:
     """Perplexity over compression, the FP32 model as a star at 1x and a dashed line. Returns SVG."""
     with _style():
         figure, axes = _canvas(3.0)
@@ -187,7 +187,7 @@ def draw_quality(points: Sequence[QualityPoint], fp32_perplexity: float | None) 
         axes.set_ylabel("perplexity (lower is better)")
         axes.grid(**GRID)
         _legend(axes, list(handles.values()))
-        return inline_svg(figure, "Perplexity against compression", tips)
+        return inline_svg(figure, f"Perplexity of {model} against compression", tips)
 
 
 # --- Drawing ----------------------------------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ def walk(model: Any) -> ModelLayout:
     """
     prefix, layers = _decoder_layers(model)
     embedding, head = model.get_input_embeddings(), model.get_output_embeddings()
+    _check_embedding(embedding)
     names = {module: name for name, module in model.named_modules()}
     weights = [WeightInfo(names[embedding], tuple(embedding.weight.shape), None, "embedding")]
     for index, layer in enumerate(layers):
@@ -51,7 +52,19 @@ def is_linear(module: torch.nn.Module) -> bool:
     """Whether ``module`` is a linear layer: nn.Linear, or GPT-2's Conv1D, which stores its weight transposed."""
     from transformers.pytorch_utils import Conv1D
 
-    return isinstance(module, torch.nn.Linear | Conv1D)
+    if isinstance(module, torch.nn.Linear):
+        return type(module).forward is torch.nn.Linear.forward  # a subclass may compute something else
+    return isinstance(module, Conv1D)
+
+
+def _check_embedding(embedding: torch.nn.Module) -> None:
+    """Plain lookups are known, and Gemma's, which scales what it looks up by ``embed_scale``."""
+    plain = type(embedding).forward is torch.nn.Embedding.forward
+    if not (plain or (isinstance(embedding, torch.nn.Embedding) and hasattr(embedding, "embed_scale"))):
+        raise UserError(
+            f"The embedding is a {type(embedding).__name__}, which genaccel cannot quantize.",
+            "Models with a plain nn.Embedding are supported.",
+        )
 
 
 def _decoder_layers(model: Any) -> tuple[str, torch.nn.ModuleList]:

@@ -30,15 +30,16 @@ BUILT_IN = {
 
 @dataclass(frozen=True)
 class ModelSource:
-    """A resolved model: the name the user gave and the folder it is in."""
+    """A resolved model: the name the user gave, the folder of its configuration and tokenizer, and that of its weights."""
 
     name: str
     folder: Path
+    weights_folder: Path
 
     def fingerprint(self) -> str:
         """A short hash of the configuration and of the first bytes of every tensor: tells models apart cheaply."""
         digest = hashlib.sha256((self.folder / "config.json").read_bytes())
-        weights = FolderWeights(self.folder)
+        weights = FolderWeights(self.weights_folder)
         for name in sorted(weights.names()):
             tensor = weights.get(name)
             digest.update(f"{name}{tuple(tensor.shape)}{tensor.dtype}".encode())
@@ -67,21 +68,25 @@ class LoadedModel:
 def resolve(name: str) -> ModelSource:
     """Find the model called ``name``; ``UserError`` when there is none or it must not be loaded."""
     if name in BUILT_IN:
-        return ModelSource(name, _built_in_folder(name))
+        return _in_one_folder(name, _built_in_folder(name))
     path = Path(name).expanduser()
     if path.suffix == ".gguf" and path.is_file():
-        return ModelSource(name, _gguf_folder(path))
+        return _in_one_folder(name, _gguf_folder(path))
     if path.is_dir():
-        return ModelSource(name, _checked(path))
+        return _in_one_folder(name, _checked(path))
     if path.exists():
         raise UserError(
             f"{name} is neither a model folder nor a .gguf file.", "Give a folder with config.json and safetensors."
         )
     if name.count("/") == 1 and not name.startswith((".", "/", "~")) and path.suffix != ".gguf":
-        return ModelSource(name, _checked(_hub_folder(name)))
+        return _in_one_folder(name, _checked(_hub_folder(name)))
     raise UserError(
         f"There is no model '{name}'.", did_you_mean(name, BUILT_IN) + " A folder, a .gguf file or a hub id works too."
     )
+
+
+def _in_one_folder(name: str, folder: Path) -> ModelSource:
+    return ModelSource(name, folder, folder)
 
 
 def cache_folder() -> Path:
@@ -238,7 +243,7 @@ def layout_of(source: ModelSource) -> ModelLayout:
 
 def open_weights(source: ModelSource, layout: ModelLayout) -> Weights:
     """The weights under their module names: streamed from the files where names agree, else through transformers."""
-    weights = FolderWeights(source.folder)
+    weights = FolderWeights(source.weights_folder)
     if {f"{w.name}.weight" for w in layout.stored} <= set(weights.names()):
         return weights
     return ModelWeights(_from_pretrained(source.folder))

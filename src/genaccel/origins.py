@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from genaccel.records import Origin, Setting
+from genaccel.records import Origin, Setting, stored
 
 if TYPE_CHECKING:
     from cyclopts import App, ArgumentCollection
@@ -28,7 +27,7 @@ def setting(name: str, value: Any) -> Setting:
     """The value of one option with its origin."""
     if name == "data_dir" and value is None and os.environ.get("GENACCEL_DATA"):
         return Setting(os.environ["GENACCEL_DATA"], "environment")
-    return Setting(str(value) if isinstance(value, Path) else value, _origins.get(name, "default"))
+    return Setting(stored(value), _origins.get(name, "default"))
 
 
 def settings(*configs: Any) -> dict[str, Setting]:

@@ -222,17 +222,22 @@ class PrecisionPlan:
         write_text(path, self.to_toml())
 
     def to_toml(self) -> str:
-        """The plan's file: a header and one line per module or prefix (JSON strings are TOML strings)."""
+        """The plan's file: a header and one line per module or prefix ."""
         head = {
             "schema_version": self.schema_version,
             "model": self.model,
             "target": self.target,
             "method": self.method,
         }
-        lines = [f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in head.items()]
+        lines = [f"{key} = {_toml(value)}" for key, value in head.items()]
         lines += ["", "# module or prefix = format; the longest prefix wins, every weight must be covered", "[formats]"]
-        lines += [f"{json.dumps(k, ensure_ascii=False)} = {json.dumps(v)}" for k, v in self.formats.items()]
+        lines += [f"{_toml(key)} = {_toml(value)}" for key, value in self.formats.items()]
         return "\n".join(lines) + "\n"
+
+
+def _toml(value: object) -> str:
+    """A TOML literal: JSON's, except that TOML wants DEL escaped too."""
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007F")
 
 
 def load_plan(path: Path) -> PrecisionPlan:

@@ -35,7 +35,14 @@ class Setting:
 def settings_of(*configs: Any) -> dict[str, Setting]:
     """The values of configuration dataclasses as a program set them."""
     values = {name: value for config in configs for name, value in vars(config).items()}
-    return {name: Setting(str(v) if isinstance(v, Path) else v, "program") for name, v in values.items()}
+    return {name: Setting(stored(v), "program") for name, v in values.items()}
+
+
+def stored(value: Any) -> Any:
+    """A configuration value as it reads back from a record: text for a path, a list for a tuple."""
+    if isinstance(value, tuple):
+        return [stored(v) for v in value]
+    return str(value) if isinstance(value, Path) else value
 
 
 @dataclass(frozen=True)
@@ -105,7 +112,7 @@ def record_to_json(record: Record) -> str:
 def record_from_json(text: str, source: str) -> Record:
     """The record in ``text``; ``UserError`` names ``source`` and says what is wrong."""
     try:
-        data = json.loads(text)
+        data = json.loads(text, parse_constant=_refuse_constant)
     except ValueError as error:
         raise UserError(
             f"The record {source} is torn or not JSON: {error}.", "It is left out; the others are used."
@@ -114,6 +121,11 @@ def record_from_json(text: str, source: str) -> Record:
         version = data.get("schema_version") if isinstance(data, dict) else None
         raise UserError(f"The record {source} has schema version {version}, this genaccel reads {RECORD_SCHEMA}.", "")
     return structure_strictly(Record, data, f"The record {source}")
+
+
+def _refuse_constant(name: str) -> None:
+    """Python's JSON reader takes NaN and Infinity, which no JSON has."""
+    raise ValueError(f"{name} is no JSON number")
 
 
 T = TypeVar("T")
@@ -152,7 +164,8 @@ def _first_problem(error: BaseException, cls: Any) -> str:
         known = [f.name for f in fields(error.cl)] if is_dataclass(error.cl) else []
         return f"unknown key '{name}' ({did_you_mean(name, known).rstrip('.')})"
     if isinstance(error, cattrs.BaseValidationError):
-        first = error.exceptions[0]
+        # A misspelled key is also a missing one: name the misspelling.
+        first = min(error.exceptions, key=lambda e: not isinstance(e, cattrs.ForbiddenExtraKeysError))
         where = " ".join(str(getattr(note, "name", note)) for note in getattr(first, "__notes__", [])[:1])
         inner = _first_problem(first, cls)
         return f"{where}: {inner}" if where and ":" not in inner else inner

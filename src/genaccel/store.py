@@ -54,8 +54,9 @@ def whole_folder(path: Path) -> Iterator[Path]:
         try:
             os.chmod(temporary, 0o755)
             yield temporary
-            for file in temporary.iterdir():
-                _sync(file)
+            for file in temporary.rglob("*"):
+                if file.is_file():
+                    _sync(file)
             if path.exists():
                 old = path.with_name(f".{path.name}.{os.getpid()}.old")
                 os.rename(path, old)

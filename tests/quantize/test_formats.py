@@ -108,7 +108,7 @@ def test_rows_of_zeros_and_constants_survive(name):
 def test_weights_that_are_not_finite_are_named(name, bad):
     weight = weights(4, 128, 6)
     weight[3, 7] = bad
-    with pytest.raises(UserError, match="my.layer"):
+    with pytest.raises(UserError, match=r"my\.layer"):
         encode(weight, FORMATS[name], "my.layer")
 
 

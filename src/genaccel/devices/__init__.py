@@ -35,6 +35,9 @@ class Device(Protocol):
     def synchronize(self) -> None:
         """Wait until all work given to the device is done; call it before reading the clock."""
 
+    def reuse_memory(self) -> None:
+        """Keep freed memory for the next tensors instead of returning it; call it before a long computation."""
+
     def reset_peak_memory(self) -> None:
         """Start a new peak measurement."""
 

@@ -38,6 +38,10 @@ def synchronize() -> None:
     torch.cuda.synchronize()
 
 
+def reuse_memory() -> None:
+    """The device's own allocator keeps freed memory."""
+
+
 def reset_peak_memory() -> None:
     """Start a new peak measurement."""
     torch.cuda.reset_peak_memory_stats()

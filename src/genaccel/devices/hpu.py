@@ -50,6 +50,10 @@ def synchronize() -> None:
     _hthpu().synchronize()
 
 
+def reuse_memory() -> None:
+    """The device's own allocator keeps freed memory."""
+
+
 def reset_peak_memory() -> None:
     """Start a new peak measurement."""
     _hthpu().reset_peak_memory_stats()

@@ -31,6 +31,7 @@ def judge(
     from genaccel.evaluate import tasks
 
     resume = resume or Resume()
+    device.reuse_memory()
     device.reset_peak_memory()
     judgement = Judgement()
     if text := config.perplexity_text():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,7 @@ def fp32_baseline(
 ) -> Record:
     """The FP32 model's record: from the folder of records when the same was judged there alike, else measured now."""
     environment = devices.environment(device)
-    wanted = {k: _as_stored(v.value) for k, v in settings_of(judge_config).items() if k != "data_dir"}
+    wanted = {k: v.value for k, v in settings_of(judge_config).items() if k != "data_dir"}
     if runs.is_dir():
         for record in reversed(read_records(runs)[0]):
             same = record.details.get("model_fingerprint") == fingerprint and record.environment == environment
@@ -37,11 +36,6 @@ def fp32_baseline(
     write_record(record, runs)
     judgement.finish()
     return record
-
-
-def _as_stored(value: Any) -> Any:
-    """``value`` as it reads back from a record: lists for tuples."""
-    return json.loads(json.dumps(value))
 
 
 def resume_of(runs: Path, environment: Environment, model: str, kernels: Any = None) -> Resume:
@@ -95,7 +89,7 @@ def prepare_evaluation(config: EvaluateConfig, judge_config: JudgeConfig) -> Pre
     if config.output is not None:
         check_writable(config.output.parent)
     ours = checkpoint.is_checkpoint(config.model)
-    source = ModelSource(config.model, Path(config.model)) if ours else models.resolve(config.model)
+    source = checkpoint.source_of(Path(config.model)) if ours else models.resolve(config.model)
     judge_config.check(models.layout_of(source).max_positions, config.seed)
     baseline = load_baseline(config.baseline) if config.baseline else None
     if baseline is not None:

@@ -1,8 +1,9 @@
 """Quantized models on disk and back.
 
-A checkpoint is a folder: ``config.json`` and tokenizer as transformers writes them, safetensors with the encoded tensors
+A real checkpoint is a folder: safetensors with the encoded tensors
 (``NAME.weight`` and ``NAME.weight_scale``, or ``NAME.weight_packed``, ``_scale``, ``_minimum``), ``plan.toml``,
-``genaccel.json`` (what it is) and ``record.json``. Fake quantization gives a plain Hugging Face folder in fp32, which
+``genaccel.json`` (what it is), ``record.json``, and in ``base/`` the model's own configuration and tokenizer. They are
+not at the top, because transformers would then load the encoded tensors as if they were the weights. Fake quantization gives a plain Hugging Face folder in fp32, which
 anything can load. Weights stream through: one shard is in memory at a time, and a tied tensor is stored once.
 """
 
@@ -154,13 +155,20 @@ def _write_shards(folder: Path, tensors: Iterator[tuple[str, torch.Tensor]], tot
     return written
 
 
+def source_of(folder: Path) -> ModelSource:
+    """A checkpoint as a model source, under the name of the model it was made from."""
+    base = folder / "base"
+    return ModelSource(read_info(folder).model, base if base.is_dir() else folder, folder)
+
+
 def _copy_configuration(source: ModelSource, folder: Path, mode: Mode) -> None:
-    """The model's configuration and tokenizer; a real checkpoint is marked so that nothing else loads it as plain."""
+    """The model's configuration and tokenizer: at the top of a fake checkpoint, in ``base/`` of a real one."""
+    if mode == "real":
+        folder = folder / "base"
+        folder.mkdir()
     config = json.loads((source.folder / "config.json").read_text())
     config.pop("quantization_config", None)
     config["dtype"] = "float32"
-    if mode == "real":
-        config["quantization_config"] = {"quant_method": "genaccel"}
     write_text(folder / "config.json", json.dumps(config, indent=2) + "\n")
     for file in source.folder.iterdir():
         if file.name.startswith(
@@ -207,12 +215,12 @@ def load_checkpoint(folder: Path, device: Device) -> tuple[LoadedModel, dict[str
     unknown or wrongly shaped tensors are errors that name the tensor.
     """
     info = read_info(folder)
-    source = ModelSource(str(folder), folder)
+    source = source_of(folder)
     if info.mode == "fake":
         loaded = models.load(source)
         loaded.model.to(device.torch_device())
         return loaded, {}
-    model = models.empty_model(folder)
+    model = models.empty_model(source.folder)
     layout = walk(model)
     formats = layout.resolve(load_plan(folder / "plan.toml").formats)
     place = device.torch_device()

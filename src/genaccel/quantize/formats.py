@@ -28,7 +28,8 @@ def encode(weight: torch.Tensor, form: Format, name: str = "weight") -> Parts:
     """
     form.check_shape(name, weight.shape)
     blocks = [_encode_block(block.to(torch.float32), form, name) for block in _row_blocks(weight)]
-    return {part: torch.cat([b[part] for b in blocks]) if len(blocks) > 1 else blocks[0][part] for part in blocks[0]}
+    # Contiguous whatever the order of ``weight``: kernels read rows, and so does the file.
+    return {part: torch.cat([b[part] for b in blocks]).contiguous() for part in blocks[0]}
 
 
 def decode(parts: Parts, form: Format, dtype: torch.dtype = torch.float32) -> torch.Tensor:

@@ -63,17 +63,18 @@ class QuantizedLinear(EncodedWeight):
 
 
 class QuantizedEmbedding(EncodedWeight):
-    """Rows of an encoded embedding, decoded as they are looked up."""
+    """Rows of an encoded embedding, decoded as they are looked up, times ``embed_scale`` where the model has one."""
 
-    def __init__(self, form: Format, parts: Parts, shape: tuple[int, int], padding_idx: int | None) -> None:
+    def __init__(self, form: Format, parts: Parts, shape: tuple[int, int], replaced: torch.nn.Module) -> None:
         super().__init__(form, parts)
         self.num_embeddings, self.embedding_dim = shape
-        self.padding_idx = padding_idx
+        self.padding_idx = getattr(replaced, "padding_idx", None)
+        self.embed_scale = float(getattr(replaced, "embed_scale", 1.0))
 
     def forward(self, ids: torch.Tensor) -> torch.Tensor:
         """ids (...) -> fp32 (..., width)."""
         rows = {name: part[ids.reshape(-1)] for name, part in self.parts().items()}
-        return decode(rows, self.form).view(*ids.shape, self.embedding_dim)
+        return decode(rows, self.form).view(*ids.shape, self.embedding_dim) * self.embed_scale
 
     def extra_repr(self) -> str:
         """Shape and format for ``print(model)``."""
@@ -85,7 +86,7 @@ def replace_weight(model: Any, layout: ModelLayout, name: str, form: Format, par
     info = next(w for w in layout.weights if w.name == name)
     old = model.get_submodule(name)
     if info.role == "embedding":
-        new: EncodedWeight = QuantizedEmbedding(form, parts, info.shape, getattr(old, "padding_idx", None))
+        new: EncodedWeight = QuantizedEmbedding(form, parts, info.shape, old)
     else:
         new = QuantizedLinear(form, parts, info.shape, getattr(old, "bias", None))
     _set_module(model, name, new)
