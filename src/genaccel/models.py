@@ -278,9 +278,11 @@ def _tokenizer(folder: Path) -> Any:
 
 @contextmanager
 def _explain_transformers(folder: Path) -> Iterator[None]:
+    from safetensors import SafetensorError
+
     try:
         yield
-    except (ValueError, OSError, KeyError, RuntimeError) as error:
+    except (ValueError, OSError, KeyError, RuntimeError, SafetensorError) as error:
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
         raise UserError(
             f"transformers cannot load {folder}: {reason}.", "Check that the folder holds a whole decoder LM."
