@@ -251,3 +251,25 @@ def test_zero_examples_are_an_error(tiny_llama, data, tmp_path):
     (data / "boolq" / "dev.jsonl").write_text("\n")
     with pytest.raises(UserError, match="holds no examples"):
         evaluate(tiny_llama, data, tmp_path / "runs")
+
+
+# --- Beside quantize --------------------------------------------------------------------------------------------------
+
+
+def test_quantize_judges_by_tasks_and_its_checkpoint_scores_the_same(tiny_llama, data, tmp_path):
+    """FP32, the quantized model and the checkpoint that it left answer the same questions by the same protocol."""
+    from genaccel.quantize.config import QuantizeConfig
+    from genaccel.quantize.run import prepare, run
+
+    config = QuantizeConfig(
+        str(tiny_llama), mode="real", device="cpu", output=tmp_path / "model", runs=tmp_path / "runs"
+    )
+    judging = judged_by(data)
+    outcome = run(prepare(config, judging))
+    again = run(prepare(config, judging))
+    assert again.baseline.id == outcome.baseline.id  # judged once, found again
+    record, _ = evaluate(tmp_path / "model", data, tmp_path / "runs")
+    for name in FIGURES:
+        assert record.figure(name).value == pytest.approx(again.record.figure(name).value, rel=1e-6)
+        assert record.figure(name).protocol == outcome.baseline.figure(name).protocol
+    assert not (tmp_path / "runs" / FOLDER).exists()

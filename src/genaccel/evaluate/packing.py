@@ -3,7 +3,9 @@
 A request becomes one row of tokens: the context, then every ending but its last token, whose successor nobody asks for.
 Endings see the context and themselves but not each other (a mask of blocks), and each one's positions go on from the
 context. Rows are sorted by length and batched by tokens, and the head sees the scored positions only. An ending of one
-token needs no row of its own, so a yes/no question costs its context and two probabilities.
+token needs no row of its own, so a yes/no question costs its context and two probabilities. Running the context into a
+KV cache and the endings behind it computes the same; on a CPU it took 1.5 times as long as packed rows behind short
+contexts, and 1.06 times behind five-shot ones.
 
 Not every model takes such a mask: flash kernels, sliding windows shorter than the row, recurrent layers. It is tried
 once per model against plain rows; where it does not hold, every ending gets a plain causal row.
