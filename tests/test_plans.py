@@ -107,6 +107,10 @@ PLAN = 'schema_version = 1\nmodel = "m"\ntarget = "cpu"\nmethod = "x"\n[formats]
         (PLAN.replace("model", "modle"), "unknown key 'modle' (Did you mean model"),
         (PLAN.replace('"int8"', "8"), "8 is not str"),
         (PLAN.replace('method = "x"\n', ""), "'method'"),
+        (PLAN + '[format]\n"b" = "int8"\n', "unknown key 'format' (Did you mean formats"),
+        (PLAN.replace('"a" = "int8"', 'model.layers.0 = "int8"'), "key 'model' holds a table"),
+        (PLAN.replace('[formats]\n"a" = "int8"', 'formats = "int8"'), "formats"),
+        (PLAN + '"a" = "bf16"\n', "is not TOML"),
         ("not toml at all [", "is not TOML"),
     ],
 )
@@ -115,22 +119,96 @@ def test_a_plan_file_that_is_wrong_is_refused(tmp_path, text, sentence):
     with pytest.raises(UserError) as caught:
         load_plan(tmp_path / "plan.toml")
     assert sentence in caught.value.message
+    assert "plan.toml" in caught.value.message
+
+
+def test_dotted_names_without_quotes_get_the_hint_to_quote_them(tmp_path):
+    (tmp_path / "plan.toml").write_text(PLAN.replace('"a"', "model.layers.0"))
+    with pytest.raises(UserError) as caught:
+        load_plan(tmp_path / "plan.toml")
+    assert '"model.layers.0"' in caught.value.hint
+
+
+@pytest.mark.parametrize("load", [load_plan, load_sensitivity])
+@pytest.mark.parametrize(
+    ("make", "sentence"),
+    [
+        (lambda p: None, "No such file"),
+        (lambda p: p.mkdir(), "Is a directory"),
+        (lambda p: p.write_bytes(b"\xff"), "not UTF-8"),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_named(tmp_path, load, make, sentence):
+    make(tmp_path / "it")
+    with pytest.raises(UserError) as caught:
+        load(tmp_path / "it")
+    assert sentence in caught.value.message
+    assert str(tmp_path / "it") in caught.value.message
+
+
+SCORE = {"layer": 0, "name": "a", "score": 1.0, "num_weights": 1}
 
 
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
         ({"metrik": "x"}, "unknown key 'metrik' (Did you mean metric"),
+        ({"scores": [SCORE | {"score": float("nan")}]}, "nan is not finite"),
+        ({"scores": [SCORE | {"scroe": 1.0}]}, "unknown key 'scroe' (Did you mean score"),
+        ({"scores": {}}, "scores: {} is not a list"),
+        ({"model": 7}, "7 is not str"),
         ({"scores": [{"layer": "0", "name": "a", "score": 1.0, "num_weights": 1}]}, "'0' is not int"),
         ({"schema_version": 0}, "schema version 0"),
     ],
 )
 def test_a_sensitivity_file_that_is_wrong_is_refused(tmp_path, change, sentence):
     good = {"model": "m", "metric": "magnitude", "scores": [], "settings": {}, "schema_version": 1}
+    (tmp_path / "s.json").write_text(json.dumps(good))
+    assert load_sensitivity(tmp_path / "s.json").metric == "magnitude"
     (tmp_path / "s.json").write_text(json.dumps(good | change))
     with pytest.raises(UserError) as caught:
         load_sensitivity(tmp_path / "s.json")
     assert sentence in caught.value.message
+
+
+@pytest.mark.parametrize("text", ["[]", "3", "null", "{"])
+def test_a_sensitivity_file_that_holds_something_else_is_refused(tmp_path, text):
+    (tmp_path / "s.json").write_text(text)
+    with pytest.raises(UserError, match=r"does not hold a table|is not JSON"):
+        load_sensitivity(tmp_path / "s.json")
+
+
+def test_equal_scores_rank_by_layer():
+    scores = tuple(LayerScore(i, f"l.{i}", s, 1) for i, s in enumerate([0.5, 0.9, 0.5, 0.9]))
+    assert [s.layer for s in SensitivityReport("m", "x", scores[::-1]).ranked()] == [1, 3, 0, 2]
+
+
+def test_a_score_that_is_no_number_is_not_written(tmp_path):
+    report = SensitivityReport("m", "magnitude", (LayerScore(0, "l.0", float("nan"), 7),))
+    with pytest.raises(ValueError, match="JSON"):
+        report.save(tmp_path / "s.json")
+    assert not list(tmp_path.iterdir())
+
+
+PREFIXES = ["model", "model.embed_tokens", "model.layers", "lm_head"]
+PREFIXES += [f"model.layers.{i}{rest}" for i in (0, 1, 10, 11) for rest in ("", ".attn", ".attn.q_proj", ".mlp")]
+
+
+@given(st.dictionaries(st.sampled_from(PREFIXES), st.sampled_from(["fp32", "bf16", "int8", "int4_g64"])))
+def test_resolving_follows_the_longest_run_of_whole_names(formats):
+    """Against a second reading of the rule: cut names from the end until what is left is a key."""
+    made = layout(tied=False)
+    expected = {}
+    for weight in made.weights:
+        parts = weight.name.split(".")
+        found = [".".join(parts[:n]) for n in range(len(parts), 0, -1) if ".".join(parts[:n]) in formats]
+        expected[weight.name] = formats[found[0]] if found else None
+    if None in expected.values():
+        missing = next(name for name, form in expected.items() if form is None)
+        with pytest.raises(UserError, match=f"leaves out {missing}"):
+            made.resolve(formats)
+    else:
+        assert {name: form.name for name, form in made.resolve(formats).items()} == expected
 
 
 def test_an_unknown_format_offers_the_nearest():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import multiprocessing
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -116,3 +117,132 @@ def test_two_writers_lose_nothing(tmp_path):
     records, problems = store.read_records(tmp_path)
     assert problems == []
     assert sorted(r.label for r in records) == ["a"] * 40 + ["b"] * 40
+
+
+# --- Folders ----------------------------------------------------------------------------------------------------------
+
+
+def put(folder: Path, content: str) -> None:
+    with store.whole_folder(folder) as new:
+        (new / store.CHECKPOINT_MARK).write_text(content)
+
+
+def test_a_folder_of_something_else_is_refused_and_untouched(tmp_path):
+    (tmp_path / "thesis").mkdir()
+    (tmp_path / "thesis" / "chapter1.tex").write_text("years of work")
+    with pytest.raises(UserError, match="thesis is not empty and holds no checkpoint"):
+        put(tmp_path / "thesis", "new")
+    assert [p.name for p in tmp_path.rglob("*")] == ["thesis", "chapter1.tex"]
+
+
+@pytest.mark.parametrize("name", ["new", "empty", "deep/er/new"])
+def test_a_new_or_empty_folder_is_filled(tmp_path, name):
+    (tmp_path / "empty").mkdir()
+    put(tmp_path / name, "x")
+    assert (tmp_path / name / store.CHECKPOINT_MARK).read_text() == "x"
+    assert not list(tmp_path.rglob(".*"))
+
+
+def test_a_relative_folder_is_filled(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    put(Path("here"), "x")
+    assert [p.name for p in tmp_path.iterdir()] == ["here"]
+
+
+@pytest.mark.parametrize("target", ["nothing yet", "an empty folder", "an old checkpoint"])
+def test_a_link_to_another_disk_stays_a_link(tmp_path, target):
+    """Home folders are small: people link their outputs to scratch."""
+    (tmp_path / "home").mkdir()
+    (tmp_path / "scratch").mkdir()
+    link = tmp_path / "home" / "out"
+    link.symlink_to(tmp_path / "scratch" / "out")
+    if target == "an empty folder":
+        (tmp_path / "scratch" / "out").mkdir()
+    if target == "an old checkpoint":
+        put(tmp_path / "scratch" / "out", "old")
+    put(link, "new")
+    assert link.is_symlink()
+    assert (tmp_path / "scratch" / "out" / store.CHECKPOINT_MARK).read_text() == "new"
+    assert [p.name for p in (tmp_path / "home").iterdir()] == ["out"]
+    assert [p.name for p in (tmp_path / "scratch").iterdir()] == ["out"]
+
+
+def test_when_the_new_folder_cannot_take_its_name_the_old_one_has_it_back(tmp_path, monkeypatch):
+    put(tmp_path / "out", "old")
+    rename = os.rename
+
+    def fails_for_the_new(source, target):
+        if str(source).endswith(".part"):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        rename(source, target)
+
+    monkeypatch.setattr(os, "rename", fails_for_the_new)
+    with pytest.raises(UserError, match="Input/output error"):
+        put(tmp_path / "out", "new")
+    assert [p.name for p in tmp_path.iterdir()] == ["out"]
+    assert (tmp_path / "out" / store.CHECKPOINT_MARK).read_text() == "old"
+
+
+def test_a_full_disk_is_said_and_leaves_nothing(tmp_path):
+    def fill() -> None:
+        with store.whole_folder(tmp_path / "out") as new:
+            (new / "half").write_text("x")
+            store.check_free_space(new, 10**18)
+
+    with pytest.raises(UserError, match=r"disk is full.*1,000,000,000,000,000,000 bytes are needed"):
+        fill()
+    assert not list(tmp_path.iterdir())
+    store.check_free_space(tmp_path, 0)
+
+
+@pytest.mark.parametrize(
+    ("path", "sentence"),
+    [("file", "The output .*file is a file"), ("file/below", "file is a file, so .* cannot be a folder")],
+)
+def test_an_output_that_cannot_be_a_folder_is_refused(tmp_path, path, sentence):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match=sentence):
+        store.check_output_folder(tmp_path / path)
+
+
+@pytest.mark.parametrize(("mask", "file", "folder"), [(0o022, 0o644, 0o755), (0o077, 0o600, 0o700)])
+def test_files_are_as_private_as_the_user_wants_them(tmp_path, mask, file, folder):
+    before = os.umask(mask)
+    try:
+        store.write_text(tmp_path / "a.txt", "")
+        put(tmp_path / "out", "")
+    finally:
+        os.umask(before)
+    assert (tmp_path / "a.txt").stat().st_mode & 0o777 == file
+    assert (tmp_path / "out").stat().st_mode & 0o777 == folder
+
+
+# --- Records ----------------------------------------------------------------------------------------------------------
+
+
+def test_records_come_oldest_first_whatever_their_files_are_called(tmp_path):
+    times = [f"2026-01-0{day}T00:00:00.000+00:00" for day in (3, 1, 2)]
+    for time in times:
+        store.write_record(replace(record(label=time[9]), created=time), tmp_path)
+    assert [r.label for r in store.read_records(tmp_path)[0]] == ["1", "2", "3"]
+
+
+def test_what_is_no_record_is_named_and_the_others_are_read(tmp_path):
+    good = record()
+    store.write_record(good, tmp_path)
+    (tmp_path / "latin.json").write_bytes(b"\xe9")
+    (tmp_path / "other.json").write_text("{}")
+    (tmp_path / "folder.json").mkdir()
+    (tmp_path / ".x.json.abc.part").write_text("half")
+    (tmp_path / "notes.txt").write_text("no record")
+    records, problems = store.read_records(tmp_path)
+    assert records == [good]
+    assert [name for name in ("folder", "latin", "other") if any(f"{name}.json" in p for p in problems)] == [
+        "folder", "latin", "other",
+    ]  # fmt: skip
+    assert len(problems) == 3
+
+
+def test_a_missing_folder_of_records_is_said(tmp_path):
+    with pytest.raises(UserError, match=r"no folder .*nowhere"):
+        store.read_records(tmp_path / "nowhere")

@@ -42,14 +42,14 @@ def load_corpus(name: str, split: Split = "test", data_dir: Path | None = None, 
     ``file``, where it is given, holds the text that goes by ``name``.
     """
     if file is not None:
-        text, source = _read(file.expanduser()), file.name
+        text, source = _read(_home(file)), file.name
     elif name == "pydoc":
         text, source = _pydoc(split), "pydoc_data.topics of the running Python"
     elif name == "wikitext2":
         text, source = _wikitext2(split, data_dir)
     else:
-        path = Path(name).expanduser()
-        if not path.is_file():
+        path = _home(name)
+        if not os.path.isfile(path):  # unlike Path.is_file, no error for a name that is too long
             hint = did_you_mean(name, TEXTS) + " The path of a text file works too."
             raise UserError(f"There is no text '{name}'.", hint)
         text, source = _read(path), path.name
@@ -136,7 +136,7 @@ def load_rows(
     """
     known = ROW_FILES[name]
     if file is not None:
-        return read_rows(file.expanduser()) if split == "validation" else None
+        return read_rows(_home(file)) if split == "validation" else None
     folder = data_folder(data_dir)
     local = {"validation": known.test, "train": known.train}[split]
     if folder is not None and (folder / local).exists():
@@ -167,6 +167,11 @@ def read_rows(path: Path, source: str | None = None) -> Rows:
     if not items:
         raise UserError(f"{path} holds no examples.", "Fetch the file again.")
     return Rows(tuple(items), tuple(lines), source or path.name, hashlib.sha256(text.encode()).hexdigest())
+
+
+def _home(name: str | Path) -> Path:
+    """The path with ~ resolved; with an unknown user's ~ it stays as it is, and will not be found."""
+    return Path(os.path.expanduser(name))
 
 
 def _read(path: Path) -> str:

@@ -36,11 +36,11 @@ def degrid_llama_(model: Any, seed: int = SEED) -> None:
         _fold_gain(layer.post_attention_layernorm, mlp.gate_proj, mlp.up_proj)
 
         s = _factors(config.intermediate_size, generator)
-        mlp.up_proj.weight.mul_(s[:, None])
+        _scale_outputs(mlp.up_proj, s)
         mlp.down_proj.weight.div_(s[None, :])
 
         s = _factors(config.num_key_value_heads * head_size, generator)
-        attention.v_proj.weight.mul_(s[:, None])
+        _scale_outputs(attention.v_proj, s)
         per_query_head = s.view(-1, 1, head_size).expand(-1, query_heads_per_value_head, -1).reshape(-1)
         attention.o_proj.weight.div_(per_query_head[None, :])
 
@@ -49,6 +49,12 @@ def _fold_gain(norm: Any, *readers: Any) -> None:
     for linear in readers:
         linear.weight.mul_(norm.weight[None, :])
     norm.weight.fill_(1.0)
+
+
+def _scale_outputs(linear: Any, s: torch.Tensor) -> None:
+    linear.weight.mul_(s[:, None])
+    if linear.bias is not None:
+        linear.bias.mul_(s)
 
 
 def _factors(count: int, generator: torch.Generator) -> torch.Tensor:

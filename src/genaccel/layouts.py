@@ -23,7 +23,7 @@ def walk(model: Any) -> ModelLayout:
     weights = [WeightInfo(names[embedding], tuple(embedding.weight.shape), None, "embedding")]
     for index, layer in enumerate(layers):
         for name, module in layer.named_modules():
-            full = f"{prefix}.{index}.{name}"
+            full = f"{prefix}.{index}.{name}".removesuffix(".")  # the layer itself has no name
             if is_linear(module):
                 transposed = not isinstance(module, torch.nn.Linear)
                 shape = tuple(module.weight.shape[::-1] if transposed else module.weight.shape)

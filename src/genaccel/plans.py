@@ -248,7 +248,22 @@ def load_plan(path: Path) -> PrecisionPlan:
         raise UserError(
             f"The plan {path} is not TOML: {error}.", "Compare with a file written by 'genaccel plan'."
         ) from None
+    _refuse_unquoted_names(data.get("formats"), path)
     return _structure(PrecisionPlan, data, path, "plan", PLAN_SCHEMA)
+
+
+def _refuse_unquoted_names(formats: Any, path: Path) -> None:
+    """TOML reads ``model.layers.0 = "int8"`` as a table in a table in a table; it is the likeliest slip of an editor."""
+    for key, value in formats.items() if isinstance(formats, dict) else ():
+        if isinstance(value, dict):
+            name = key
+            while isinstance(value, dict) and value:
+                inner, value = next(iter(value.items()))
+                name += f".{inner}"
+            raise UserError(
+                f"The plan {path}: key '{key}' holds a table instead of a format.",
+                f'Names with dots need quotes: "{name}" = ...',
+            )
 
 
 def load_sensitivity(path: Path) -> SensitivityReport:

@@ -6,6 +6,7 @@ Strict JSON: unknown keys, missing keys and NaN are errors, and the schema versi
 from __future__ import annotations
 
 import json
+import math
 import os
 import platform
 import subprocess
@@ -13,8 +14,9 @@ import uuid
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, get_args, get_origin
 
 from genaccel.errors import UserError, did_you_mean
 
@@ -140,6 +142,7 @@ def structure_strictly(cls: type[T], data: dict[str, Any], what: str) -> T:
     converter.register_structure_hook(str, _exactly(str))
     converter.register_structure_hook(int, _exactly(int))
     converter.register_structure_hook(float, _exactly(float, int))
+    converter.register_structure_hook_func(lambda kind: get_origin(kind) is tuple, partial(_tuple, converter))
     try:
         return converter.structure(data, cls)
     except cattrs.BaseValidationError as error:
@@ -150,9 +153,23 @@ def _exactly(*types: type) -> Callable[[Any, Any], Any]:
     def check(value: Any, _: Any) -> Any:
         if isinstance(value, bool) or not isinstance(value, types):
             raise TypeError(f"{value!r} is not {types[0].__name__}")
+        if isinstance(value, float) and not math.isfinite(value):  # 1e999 is JSON, and infinite in Python
+            raise TypeError(f"{value!r} is not finite")
         return value
 
     return check
+
+
+def _tuple(converter: Any, value: Any, kind: Any) -> tuple[Any, ...]:
+    """A list as a tuple; cattrs would also take the letters of a text and the keys of a table."""
+    if not isinstance(value, list):
+        raise TypeError(f"{value!r} is not a list")
+    kinds = get_args(kind)
+    if kinds[-1] is Ellipsis:
+        kinds = kinds[:1] * len(value)
+    if len(kinds) != len(value):
+        raise TypeError(f"{value!r} has {len(value)} entries, not {len(kinds)}")
+    return tuple(converter.structure(v, k) for v, k in zip(value, kinds, strict=True))
 
 
 def _first_problem(error: BaseException, cls: Any) -> str:

@@ -33,7 +33,7 @@ def write_bytes(path: Path, data: bytes) -> None:
                 file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
-            os.chmod(temporary, 0o644)
+            os.chmod(temporary, 0o666 & ~_umask())
             os.replace(temporary, path)
         except BaseException:
             with contextlib.suppress(OSError):
@@ -41,18 +41,27 @@ def write_bytes(path: Path, data: bytes) -> None:
             raise
 
 
+def _umask() -> int:
+    """Permissions that the user withholds from new files; mkstemp and mkdtemp withhold everybody else's."""
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask
+
+
 @contextlib.contextmanager
 def whole_folder(path: Path) -> Iterator[Path]:
     """A temporary folder beside ``path`` that takes its name when the block succeeds and vanishes when it fails.
 
-    An existing checkpoint at ``path`` is replaced only at the end; any other non-empty folder is refused.
+    An existing checkpoint at ``path`` is replaced only at the end; any other non-empty folder is refused. Where ``path``
+    is a link, what it points to is replaced.
     """
     check_output_folder(path)
     with explain_os_error(path):
+        path = path.resolve()
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent))
         try:
-            os.chmod(temporary, 0o755)
+            os.chmod(temporary, 0o777 & ~_umask())
             yield temporary
             for file in temporary.rglob("*"):
                 if file.is_file():
@@ -60,7 +69,11 @@ def whole_folder(path: Path) -> Iterator[Path]:
             if path.exists():
                 old = path.with_name(f".{path.name}.{os.getpid()}.old")
                 os.rename(path, old)
-                os.rename(temporary, path)
+                try:
+                    os.rename(temporary, path)
+                except BaseException:
+                    os.rename(old, path)
+                    raise
                 shutil.rmtree(old)
             else:
                 os.rename(temporary, path)
@@ -138,6 +151,9 @@ def read_records(folder: Path) -> tuple[list[Record], list[str]]:
     for path in sorted(folder.glob("*.json")):
         try:
             records.append(record_from_json(path.read_text(encoding="utf-8"), str(path)))
-        except (UserError, UnicodeDecodeError, OSError) as error:
+        except UserError as error:
             problems.append(str(error))
+        except (UnicodeDecodeError, OSError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+            problems.append(f"The record {path} cannot be read: {reason}.")
     return sorted(records, key=lambda r: (r.created, r.id)), problems

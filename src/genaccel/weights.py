@@ -6,7 +6,7 @@ Scoring, planning and saving work on this interface, so that a model need not fi
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Protocol
 
@@ -26,7 +26,7 @@ class Weights(Protocol):
 
 
 class FolderWeights:
-    """The safetensors files of a folder. Every ``get`` maps the file anew and lets go of it with the tensor.
+    """The weights in a folder's safetensors files. Every ``get`` maps the file anew and lets go of it with the tensor.
 
     Holding one map open would keep every page that was read in the process's resident memory.
     """
@@ -36,7 +36,8 @@ class FolderWeights:
 
         self.folder = folder
         self._file_of: dict[str, Path] = {}
-        for file in sorted(folder.glob("*.safetensors")):
+        index = _read_index(folder)
+        for file in _weight_files(folder, index):
             try:
                 with safe_open(file, framework="pt") as opened:
                     for name in opened.keys():  # noqa: SIM118 - a safetensors handle is not a mapping
@@ -49,16 +50,13 @@ class FolderWeights:
                 raise UserError(
                     f"{file} is not a whole safetensors file: {error}.", "Fetch or write it again."
                 ) from None
-        self._check_index()
+        missing = sorted(set(index) - set(self._file_of))
+        if missing:
+            raise UserError(f"{folder} lacks {len(missing)} tensors, among them {missing[0]}.", "A shard is missing.")
 
-    def _check_index(self) -> None:
-        index = self.folder / "model.safetensors.index.json"
-        if index.exists():
-            missing = sorted(set(json.loads(index.read_text())["weight_map"]) - set(self._file_of))
-            if missing:
-                raise UserError(
-                    f"{self.folder} lacks {len(missing)} tensors, among them {missing[0]}.", "A shard is missing."
-                )
+    def keep_only(self, names: Collection[str]) -> None:
+        """Forget tensors that are not among ``names``."""
+        self._file_of = {name: file for name, file in self._file_of.items() if name in names}
 
     def names(self) -> Iterable[str]:
         """All tensor names."""
@@ -71,6 +69,28 @@ class FolderWeights:
         with safe_open(self._file_of[name], framework="pt") as file:
             tensor: torch.Tensor = file.get_tensor(name)
             return tensor
+
+
+def _read_index(folder: Path) -> dict[str, str]:
+    """Tensor -> file of a model in shards; empty for one in a single file, which comes first as in transformers."""
+    path = folder / "model.safetensors.index.json"
+    if (folder / "model.safetensors").exists() or not path.exists():
+        return {}
+    try:
+        index = json.loads(path.read_text())["weight_map"]
+    except (OSError, ValueError, KeyError, TypeError):
+        index = None
+    if not isinstance(index, dict) or not all(isinstance(file, str) for file in index.values()):
+        raise UserError(f"{path} is no index of weights.", "Fetch the model again.")
+    return index
+
+
+def _weight_files(folder: Path, index: dict[str, str]) -> list[Path]:
+    """The model's own files: others beside them, such as adapters or the vendor's original layout, are left alone."""
+    if index:
+        return [path for name in sorted(set(index.values())) if (path := folder / name).exists()]
+    single = folder / "model.safetensors"
+    return [single] if single.exists() else sorted(folder.glob("*.safetensors"))
 
 
 class ModelWeights:

@@ -1,0 +1,73 @@
+"""The catalogue of accelerators: read strictly, pairs as the study has them."""
+
+from __future__ import annotations
+
+from importlib import resources
+
+import pytest
+
+from genaccel import devices, hardware
+from genaccel.errors import UserError
+from genaccel.plans import FORMATS
+
+
+@pytest.fixture
+def catalogue(tmp_path, monkeypatch):
+    """A catalogue of its own, read anew."""
+    folder = tmp_path / "catalogue" / "accelerators"
+    folder.mkdir(parents=True)
+    monkeypatch.setattr(hardware.resources, "files", lambda _: tmp_path)
+    hardware.accelerators.cache_clear()
+    yield folder
+    hardware.accelerators.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("name", "runtime", "high", "low"),
+    [("a100", "cuda", "fp16", "int8"), ("gaudi2", "hpu", "bf16", "fp8_e4m3"), ("cpu", "cpu", "bf16", "int8")],
+)
+def test_targets_have_the_studys_pairs(name, runtime, high, low):
+    found = hardware.find_accelerator(name)
+    assert (found.name, found.runtime) == (name, runtime)
+    assert found.quantize == hardware.PrecisionPair(high, low)
+
+
+def test_every_file_is_found_and_everything_it_names_exists():
+    folder = resources.files("genaccel").joinpath("catalogue/accelerators")
+    assert {f.name.removesuffix(".toml") for f in folder.iterdir()} == set(hardware.accelerators())
+    for item in hardware.accelerators().values():
+        assert item.runtime in devices.NAMES
+        assert {item.quantize.high, item.quantize.low} <= set(FORMATS)
+
+
+def test_an_unknown_target_offers_the_nearest():
+    with pytest.raises(UserError) as caught:
+        hardware.find_accelerator("gaudi")
+    assert caught.value.message == "There is no target 'gaudi'."
+    assert "gaudi2" in caught.value.hint
+
+
+GOOD = 'name = "x1"\ndescription = "X"\nruntime = "cuda"\n[quantize]\nhigh = "fp16"\nlow = "int8"\n'
+
+
+def test_a_new_accelerator_is_one_file(catalogue):
+    (catalogue / "x1.toml").write_text(GOOD)
+    (catalogue / "notes.txt").write_text("not TOML [")
+    assert hardware.find_accelerator("x1").description == "X"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "sentence"),
+    [
+        ("runtime", "runtme", "unknown key 'runtme' (Did you mean runtime"),
+        ('low = "int8"\n', "", "'low'"),
+        ('"cuda"', '"tpu"', "tpu"),
+        ('"X"', "4", "4 is not str"),
+    ],
+)
+def test_a_wrong_file_is_named(catalogue, old, new, sentence):
+    (catalogue / "x1.toml").write_text(GOOD.replace(old, new))
+    with pytest.raises(UserError) as caught:
+        hardware.accelerators()
+    assert "x1.toml" in caught.value.message
+    assert sentence in caught.value.message
