@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from genaccel.errors import UserError, did_you_mean, unknown
+from genaccel.errors import UserError, did_you_mean, reason_of, unknown
 
 
 def test_an_error_reads_as_sentence_and_hint():
@@ -30,6 +30,20 @@ def test_the_hint_offers_near_names_or_all_of_them(name, known, hint):
     assert did_you_mean(name, known) == hint
     assert unknown("format", name, known).message == f"There is no format '{name}'."
     assert unknown("format", name, known).hint == hint
+
+
+@pytest.mark.parametrize(
+    ("error", "phrase"),
+    [
+        (ValueError("It is bad.\nSee above."), "It is bad"),
+        (ValueError("\n  It is bad  \n"), "It is bad"),
+        (ValueError("Bad field 'x':\n    TypeError: no int\n"), "Bad field 'x': TypeError: no int"),
+        (ValueError(), "ValueError"),
+        (KeyError("x"), "KeyError 'x'"),
+    ],
+)
+def test_somebody_elses_error_becomes_a_phrase(error, phrase):
+    assert reason_of(error) == phrase
 
 
 @given(st.text(string.ascii_lowercase, min_size=4, max_size=12), st.data())

@@ -82,6 +82,16 @@ def llama(tiny_llama):
     return models.load(models.resolve(str(tiny_llama))).model
 
 
+def test_a_linear_layer_that_computes_something_else_is_refused(llama):
+    class Doubled(torch.nn.Linear):
+        def forward(self, x):
+            return 2 * super().forward(x)
+
+    llama.model.layers[1].mlp.up_proj = Doubled(D, M, bias=False)
+    with pytest.raises(UserError, match=r"layers\.1\.mlp\.up_proj.*Doubled"):
+        layouts.walk(llama)
+
+
 def test_a_matrix_that_belongs_to_the_layer_itself_is_named(llama):
     llama.model.layers[1].gates = torch.nn.Parameter(torch.zeros(2, 2))
     with pytest.raises(UserError, match=r"^model\.layers\.1\.gates is a weight of kind LlamaDecoderLayer"):

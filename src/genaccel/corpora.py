@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from genaccel.errors import UserError, did_you_mean
+from genaccel.errors import UserError, did_you_mean, reason_of
 
 Split = Literal["test", "calibration"]
 
@@ -95,8 +95,7 @@ def _from_hub(title: str, address: tuple[str, ...], split: str, folder: Path | N
     try:
         return load_dataset(*address, split=split)
     except Exception as error:  # datasets raises many kinds for 'cannot be reached'
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
-        raise UserError(f"{title} could not be had from the hub: {reason}.", hint) from error
+        raise UserError(f"{title} could not be had from the hub: {reason_of(error)}.", hint) from error
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,13 @@ class UserError(Exception):
         return f"{self.message} ({self.hint})" if self.hint else self.message
 
 
+def reason_of(error: BaseException) -> str:
+    """Somebody else's error as a phrase: its first line, and the next one where the first only announces it."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
+    text = " ".join(lines[:2]) if lines[0].endswith(":") else lines[0]
+    return f"{type(error).__name__} {text}" if isinstance(error, KeyError) else text.rstrip(".")
+
+
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """A hint that offers the nearest known names, or lists them all when none is near."""
     names = sorted(known)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from genaccel.errors import UserError, did_you_mean
+from genaccel.errors import UserError, did_you_mean, reason_of
 from genaccel.layouts import walk
 from genaccel.plans import ModelLayout
 from genaccel.weights import FolderWeights, ModelWeights, Weights
@@ -69,7 +69,7 @@ def resolve(name: str) -> ModelSource:
     """Find the model called ``name``; ``UserError`` when there is none or it must not be loaded."""
     if name in BUILT_IN:
         return _in_one_folder(name, _built_in_folder(name))
-    path = Path(name).expanduser()
+    path = Path(os.path.expanduser(name))  # Path.expanduser fails for a user who does not exist
     if path.suffix == ".gguf" and path.is_file():
         return _in_one_folder(name, _gguf_folder(path))
     if path.is_dir():
@@ -105,6 +105,8 @@ def _checked(folder: Path) -> Path:
         data = json.loads(config.read_text())
     except ValueError as error:
         raise UserError(f"{config} is not JSON: {error}.", "Fetch the model again.") from None
+    if not isinstance(data, dict):
+        raise UserError(f"{config} holds no configuration of a model.", "Fetch the model again.")
     if "auto_map" in data:
         raise UserError(
             f"{folder} needs code that it brings along, which genaccel never runs.",
@@ -127,9 +129,8 @@ def _hub_folder(name: str) -> Path:
     try:
         return Path(snapshot_download(name, allow_patterns=patterns))
     except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
-        reason = str(error).strip().splitlines()[0].rstrip(".")
         raise UserError(
-            f"The model '{name}' is no built-in model, no folder, and could not be had from the hub: {reason}.",
+            f"The model '{name}' is no built-in model, no folder, and could not be had from the hub: {reason_of(error)}.",
             did_you_mean(name, BUILT_IN),
         ) from None
 
@@ -196,10 +197,9 @@ def _load_gguf(path: Path) -> tuple[Any, Any]:
         with _quiet_transformers():
             model = AutoModelForCausalLM.from_pretrained(path.parent, gguf_file=path.name, dtype=torch.float32)
             tokenizer = AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name)
-    except (ValueError, KeyError, NotImplementedError, OSError) as error:
-        reason = str(error).strip().splitlines()[0].rstrip(".")
+    except Exception as error:  # the readers of GGUF fail in many ways
         raise UserError(
-            f"{path} cannot be read as a GGUF model: {reason}.", "Give a folder with safetensors."
+            f"{path} cannot be read as a GGUF model: {reason_of(error)}.", "Give a folder with safetensors."
         ) from error
     # The weights are plain tensors now; the mark of the GGUF quantizer would make save_pretrained refuse.
     if hasattr(model.config, "quantization_config"):
@@ -242,11 +242,18 @@ def layout_of(source: ModelSource) -> ModelLayout:
 
 
 def open_weights(source: ModelSource, layout: ModelLayout) -> Weights:
-    """The weights under their module names: streamed from the files where names agree, else through transformers."""
+    """The weights under their module names: streamed from the files where names agree, else through transformers.
+
+    Tensors that the model does not know, such as old checkpoints' rotary frequencies, are left out.
+    """
     weights = FolderWeights(source.weights_folder)
-    if {f"{w.name}.weight" for w in layout.stored} <= set(weights.names()):
-        return weights
-    return ModelWeights(_from_pretrained(source.folder))
+    model, found = empty_model(source.folder), set(weights.names())
+    known = set(model.state_dict())
+    needed = {n for n, _ in model.named_parameters()} - {f"{w.name}.weight" for w in layout.weights if w.tied_to}
+    if _unknown_in_layers(layout, found - known) or not needed <= found:
+        return ModelWeights(_from_pretrained(source.folder))
+    weights.keep_only(known)
+    return weights
 
 
 def _from_pretrained(folder: Path, dtype: torch.dtype = torch.float32) -> Any:
@@ -254,8 +261,14 @@ def _from_pretrained(folder: Path, dtype: torch.dtype = torch.float32) -> Any:
 
     with _explain_transformers(folder), _quiet_transformers():
         model, info = AutoModelForCausalLM.from_pretrained(
-            folder, dtype=dtype, trust_remote_code=False, use_safetensors=True, output_loading_info=True
+            folder,
+            dtype=dtype,
+            trust_remote_code=False,
+            use_safetensors=True,
+            output_loading_info=True,
+            ignore_mismatched_sizes=True,  # reported below, by name
         )
+    info["unexpected_keys"] = _unknown_in_layers(walk(model), info["unexpected_keys"])
     problems = [
         f"{kind.replace('_', ' ')}: {sorted(map(str, info[kind]))[0]}" for kind in _LOAD_PROBLEMS if info.get(kind)
     ]
@@ -266,7 +279,12 @@ def _from_pretrained(folder: Path, dtype: torch.dtype = torch.float32) -> Any:
     return model.eval()
 
 
-_LOAD_PROBLEMS = ("missing_keys", "mismatched_keys", "error_msgs")
+_LOAD_PROBLEMS = ("missing_keys", "mismatched_keys", "unexpected_keys", "error_msgs")
+
+
+def _unknown_in_layers(layout: ModelLayout, unknown: Collection[str]) -> set[str]:
+    """Weights of decoder layers among names that the model does not know: it would compute something else without them."""
+    return {n for n in unknown if n.startswith(f"{layout.layer_prefix}.") and n.endswith(".weight")}
 
 
 def _tokenizer(folder: Path) -> Any:
@@ -278,14 +296,11 @@ def _tokenizer(folder: Path) -> Any:
 
 @contextmanager
 def _explain_transformers(folder: Path) -> Iterator[None]:
-    from safetensors import SafetensorError
-
     try:
         yield
-    except (ValueError, OSError, KeyError, RuntimeError, SafetensorError) as error:
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
+    except Exception as error:  # transformers raises many kinds for 'this is no model of mine'
         raise UserError(
-            f"transformers cannot load {folder}: {reason}.", "Check that the folder holds a whole decoder LM."
+            f"transformers cannot load {folder}: {reason_of(error)}.", "Check that the folder holds a whole decoder LM."
         ) from error
 
 

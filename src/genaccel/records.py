@@ -142,7 +142,7 @@ def structure_strictly(cls: type[T], data: dict[str, Any], what: str) -> T:
     converter.register_structure_hook(str, _exactly(str))
     converter.register_structure_hook(int, _exactly(int))
     converter.register_structure_hook(float, _exactly(float, int))
-    converter.register_structure_hook_func(lambda kind: get_origin(kind) is tuple, partial(_tuple, converter))
+    converter.register_structure_hook_func(_is_tuple, partial(_tuple, converter))
     try:
         return converter.structure(data, cls)
     except cattrs.BaseValidationError as error:
@@ -158,6 +158,11 @@ def _exactly(*types: type) -> Callable[[Any, Any], Any]:
         return value
 
     return check
+
+
+def _is_tuple(kind: Any) -> bool:
+    origin: Any = get_origin(kind)
+    return origin is tuple
 
 
 def _tuple(converter: Any, value: Any, kind: Any) -> tuple[Any, ...]:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from genaccel import models
 from genaccel.errors import UserError
 from genaccel.evaluate import packing
-from genaccel.evaluate.choice import answer, encode_questions, score_questions
+from genaccel.evaluate.choice import answer, context_length, encode_questions, score_questions
 from genaccel.evaluate.packing import Request, plan_batches, score_requests, shares_contexts
 from genaccel.evaluate.questions import Question
 
@@ -163,6 +163,26 @@ def test_a_long_context_loses_tokens_on_its_left(llama):
 def test_only_the_longer_ending_truncates(llama):
     (encoded,) = encode_questions(llama, [Question("x" * 124, ("abcd", "abcdef"), 0)])
     assert encoded.num_truncated == 1
+
+
+def test_endings_that_cut_the_context_alike_share_it(llama):
+    """Four endings of two lengths: two contexts, each computed once; scores are back in the endings' order."""
+    question = Question("x" * 300 + "y" * 124, ("abcd", "abcdef", "efgh", "efghij"), 0)
+    (encoded,) = encode_questions(llama, [question])
+    assert [(len(r.context), len(r.endings)) for r in encoded.requests] == [(124, 2), (122, 2)]
+    assert encoded.num_truncated == 4
+    (found,) = scores_of(llama, [question])
+    alone = [scores_of(llama, [Question(question.context, (e, e), 0)])[0][0] for e in question.endings]
+    assert found == pytest.approx(alone, abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("positions", "told", "expected"), [(128, 100, 128), (None, 100, 100), (None, int(1e30), 2048)]
+)
+def test_the_context_length_is_the_models_or_the_tokenizers(llama, positions, told, expected):
+    unsure = replace(llama, layout=replace(llama.layout, max_positions=positions))
+    unsure.tokenizer.model_max_length = told
+    assert context_length(unsure) == expected
 
 
 def test_an_ending_longer_than_the_window_is_an_error(llama):

@@ -10,9 +10,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from genaccel.evaluate.intervals import accuracy, mcnemar, mean_stderr, paired_accuracy, paired_log_ratio, ratio
+from genaccel.evaluate.intervals import (
+    accuracy,
+    mcnemar,
+    mean_stderr,
+    paired_accuracy,
+    paired_interval,
+    paired_log_ratio,
+    ratio,
+)
 
 scipy_stats = pytest.importorskip("scipy.stats")
+scipy_optimize = pytest.importorskip("scipy.optimize")
 
 
 @given(st.lists(st.booleans(), min_size=1, max_size=60))
@@ -49,9 +58,56 @@ def test_paired_accuracy_by_hand():
     assert found.mcnemar_p == 1.0
 
 
-def test_equal_models_differ_by_exactly_nothing():
+@given(st.integers(0, 40), st.integers(0, 40), st.integers(1, 400))
+def test_the_paired_interval_ends_where_a_score_test_begins_to_reject(gained, lost, both):
+    """Likelihood maximized by search over the share lost, variance from it: an implementation of its own."""
+    n = gained + lost + both
+
+    def z(difference):
+        def minus_log_likelihood(share):
+            kept = 1 - 2 * share - difference
+            return -sum(
+                k * math.log(max(p, 1e-300)) for k, p in ((gained, share + difference), (lost, share), (both, kept))
+            )
+
+        lowest, highest = max(0.0, -difference), (1 - difference) / 2
+        best = scipy_optimize.minimize_scalar(
+            minus_log_likelihood, bounds=(lowest, highest), method="bounded", options={"xatol": 1e-12}
+        ).x
+        return (gained - lost - n * difference) / math.sqrt(n * (2 * best + difference - difference**2))
+
+    low, high = paired_interval(gained, lost, n)
+    assert -1 < low < (gained - lost) / n < high < 1
+    assert z(low) == pytest.approx(1.96, abs=2e-3)
+    assert z(high) == pytest.approx(-1.96, abs=2e-3)
+    assert paired_interval(lost, gained, n) == pytest.approx((-high, -low), abs=1e-9)
+
+
+@pytest.mark.parametrize("n", [1, 8, 1000])
+def test_few_questions_do_not_prove_that_nothing_was_lost(n):
+    """No question tells the two apart: the interval is +-z^2 / (n + z^2), wide for few questions."""
+    bound = 1.959964**2 / (n + 1.959964**2)
+    assert paired_interval(0, 0, n) == pytest.approx((-bound, bound), abs=1e-6)
+    assert paired_interval(n, 0, n)[1] == pytest.approx(1.0)
+    assert paired_interval(0, n, n)[0] == pytest.approx(-1.0)
+
+
+@pytest.mark.parametrize(("share_gained", "share_lost"), [(0.05, 0.05), (0.02, 0.04), (0.003, 0.003)])
+def test_the_paired_interval_covers_as_often_as_it_says(share_gained, share_lost):
+    generator = random.Random(11)
+    hits, trials, n = 0, 1500, 300
+    for _ in range(trials):
+        draws = [generator.random() for _ in range(n)]
+        gained = sum(d < share_gained for d in draws)
+        lost = sum(share_gained <= d < share_gained + share_lost for d in draws)
+        low, high = paired_interval(gained, lost, n)
+        hits += low <= share_gained - share_lost <= high
+    assert hits / trials >= 0.935
+
+
+def test_equal_models_differ_by_nothing():
     found = paired_accuracy([True, False, True], [True, False, True])
-    assert (found.difference.value, found.difference.interval, found.mcnemar_p) == (0.0, (0.0, 0.0), 1.0)
+    assert (found.difference.value, found.difference.stderr, found.mcnemar_p) == (0.0, 0.0, 1.0)
     same = paired_log_ratio([3.0, 4.0], [3.0, 4.0], [2.0, 2.0])
     assert (same.value, same.interval) == (1.0, (1.0, 1.0))
 

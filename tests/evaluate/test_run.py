@@ -1,4 +1,4 @@
-"""Whole evaluations: records, error bars, baselines, resuming after a kill, and mistakes."""
+"""Whole evaluations: records, error bars, resuming after a kill, and mistakes."""
 
 from __future__ import annotations
 
@@ -8,60 +8,16 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import replace
 
 import pytest
 
 from genaccel import models
 from genaccel.devices import get
 from genaccel.errors import UserError
-from genaccel.evaluate.config import EvaluateConfig, JudgeConfig
 from genaccel.evaluate.journal import FOLDER
 from genaccel.evaluate.run import judge
-from genaccel.quantize.baseline import evaluate_model, prepare_evaluation
-from genaccel.records import record_from_json
 
-NUM_QUESTIONS = 40
-
-
-@pytest.fixture
-def data(tmp_path):
-    """A folder laid out as evaluation data are, in small."""
-    for name in ("wikitext-2", "hellaswag", "boolq"):
-        (tmp_path / "data" / name).mkdir(parents=True)
-    pages = "".join(f" \n = Page {i} = \n \n" + f" Word {i} and some more . \n" * (2 + i) for i in range(5))
-    (tmp_path / "data" / "wikitext-2" / "wiki.test.raw").write_text(pages)
-    write_questions(tmp_path / "data", NUM_QUESTIONS)
-    return tmp_path / "data"
-
-
-def write_questions(folder, count):
-    rows = [
-        {
-            "query": f"Question {i}" + " more" * (i % 9),
-            "endings": [f"{c}" * (1 + (i * j) % 5) for j, c in enumerate("abcd")],
-            "label": i % 4,
-        }
-        for i in range(count)
-    ]
-    (folder / "hellaswag" / "hellaswag_val.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
-    rows = [{"passage": f"Passage {i}.", "question": "is it", "answer": bool(i % 3)} for i in range(count)]
-    (folder / "boolq" / "dev.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
-
-
-def judged_by(data, **changes):
-    fixed = {"tasks": ("wikitext2,hellaswag,boolq",), "data_dir": data, "window": 64, "speed": False}
-    return JudgeConfig(**fixed | changes)
-
-
-def evaluate(model, data, runs, judge_changes=None, **changes):
-    config = EvaluateConfig(str(model), device="cpu", runs=runs, **changes)
-    record, path = evaluate_model(prepare_evaluation(config, judged_by(data, **judge_changes or {})))
-    assert record_from_json(path.read_text(), str(path)) == replace(
-        record, details=json.loads(json.dumps(record.details))
-    )
-    return record, path
-
+from .small_runs import NUM_QUESTIONS, evaluate, judged_by, write_questions
 
 FIGURES = (
     "perplexity",
@@ -126,62 +82,11 @@ def test_tasks_alone_decide_what_is_measured(tiny_llama, data):
     loaded, device = models.load(models.resolve(str(tiny_llama))), get("cpu")
 
     def names(**changes):
-        return [f.name for f in judge(loaded, judged_by(data, **changes), device).figures]
+        return [f.name for f in judge(loaded, judged_by(data, limit=2, **changes), device).figures]
 
     assert names(tasks=("boolq",)) == ["boolq_acc", "peak_memory_bytes"]
     assert names(tasks=()) == ["perplexity", "peak_memory_bytes"]
     assert names(tasks=("boolq",), text="wikitext2")[:2] == ["perplexity", "boolq_acc"]
-
-
-# --- Baselines --------------------------------------------------------------------------------------------------------
-
-
-def test_a_baseline_gives_paired_differences(tiny_llama, tiny_qwen2, data, tmp_path):
-    first, path = evaluate(tiny_llama, data, tmp_path / "runs")
-    second, _ = evaluate(tiny_qwen2, data, tmp_path / "runs", baseline=path)
-    for name in ("hellaswag_acc", "hellaswag_acc_norm", "boolq_acc"):
-        change = second.figure(f"{name}_difference")
-        assert change.value == pytest.approx(second.figure(name).value - first.figure(name).value)
-        assert change.interval[0] <= change.value <= change.interval[1]
-        assert "McNemar" in change.note
-        assert first.id in change.protocol
-    for name in ("perplexity", "word_perplexity"):
-        ratio = second.figure(f"{name}_ratio")
-        assert ratio.value == pytest.approx(second.figure(name).value / first.figure(name).value)
-        assert ratio.interval[0] <= ratio.value <= ratio.interval[1]
-
-
-def test_a_model_does_not_differ_from_itself(tiny_llama, data, tmp_path):
-    _, path = evaluate(tiny_llama, data, tmp_path / "runs")
-    record, _ = evaluate(tiny_llama, data, tmp_path / "runs", baseline=path)
-    assert record.figure("boolq_acc_difference").interval == (0.0, 0.0)
-    assert "p = 1" in record.figure("boolq_acc_difference").note
-    assert record.figure("perplexity_ratio").value == 1.0
-
-
-def test_unlike_baselines_are_refused_before_scoring(tiny_llama, data, tmp_path):
-    _, path = evaluate(tiny_llama, data, tmp_path / "runs", {"limit": 5})
-    with pytest.raises(UserError, match="another protocol"):
-        evaluate(tiny_llama, data, tmp_path / "runs", {"limit": 6}, baseline=path)
-    write_questions(data, NUM_QUESTIONS + 1)
-    with pytest.raises(UserError, match="other data"):
-        evaluate(tiny_llama, data, tmp_path / "runs", {"limit": 5}, baseline=path)
-
-
-def test_what_the_baseline_lacks_is_said(tiny_llama, data, tmp_path):
-    _, path = evaluate(tiny_llama, data, tmp_path / "runs", {"tasks": ("boolq",)})
-    record, _ = evaluate(tiny_llama, data, tmp_path / "runs", {"tasks": ("boolq", "hellaswag")}, baseline=path)
-    assert record.figure("boolq_acc_difference") is not None
-    assert record.warnings == ("The baseline was not judged by hellaswag; no difference is given.",)
-
-
-@pytest.mark.parametrize("text", [None, "{", "{}"])
-def test_a_baseline_that_is_no_record(tiny_llama, data, tmp_path, text):
-    path = tmp_path / "baseline.json"
-    if text is not None:
-        path.write_text(text)
-    with pytest.raises(UserError):
-        evaluate(tiny_llama, data, tmp_path / "runs", baseline=path)
 
 
 # --- Resuming ---------------------------------------------------------------------------------------------------------
@@ -245,6 +150,12 @@ def test_a_killed_evaluation_goes_on(tiny_llama, data, tmp_path):
 def test_mistakes_are_found_before_a_model_is_loaded(data, changes, said):
     with pytest.raises(UserError, match=said):
         judged_by(data, **changes).check(128)
+
+
+def test_an_output_that_is_a_folder_is_found_before_anything_is_scored(tiny_llama, data, tmp_path):
+    with pytest.raises(UserError, match="is a folder"):
+        evaluate(tiny_llama, data, tmp_path / "runs", output=data)
+    assert not (tmp_path / "runs").exists()
 
 
 def test_zero_examples_are_an_error(tiny_llama, data, tmp_path):

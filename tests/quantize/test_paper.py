@@ -24,7 +24,7 @@ def by_sorting(layers: list[list[torch.Tensor]], p: float) -> tuple[float, list[
     """The definition, done the slow way: sort everything, count survivors."""
     arrays = [np.concatenate([np.abs(t.float().numpy().ravel()) for t in layer]) for layer in layers]
     everything = np.sort(np.concatenate(arrays))
-    tau = everything[int(p * len(everything) + 1e-9)]
+    tau = everything[min(int(p * len(everything) + 1e-9), len(everything) - 1)]
     return float(tau), [float((a >= tau).mean()) for a in arrays]
 
 
@@ -44,18 +44,21 @@ CASES = {
     "mostly zero": [[torch.zeros(10, 10)], [normal((4, 4), 3)]],
     "denormal and huge": [[normal((20, 20), 4, 1e-42)], [normal((20, 20), 5, 1e30)]],
     "one weight a layer": [[torch.tensor([[1.0]])], [torch.tensor([[-2.0]])], [torch.tensor([[3.0]])]],
+    "zeros of both signs": [[torch.tensor([0.0, -0.0, 1.0, -1.0])], [torch.tensor([-0.0, 2.0])]],
+    "neighbouring floats": [[torch.nextafter(torch.ones(50), torch.full((50,), 2.0))], [torch.ones(70)]],
+    "transposed": [[normal((64, 32), 10).t(), normal((5, 9), 11)[::2]]],
     "bf16": [[normal((64, 64), 6).bfloat16()], [normal((64, 64), 7, 2.0).bfloat16()]],
     "fp16 beside fp32": [[normal((64, 64), 8).half()], [normal((64, 64), 9)]],
 }
 
 
-@pytest.mark.parametrize("p", [0.01, 0.3, 0.5, 0.99])
+@pytest.mark.parametrize("p", [1e-9, 0.01, 0.3, 0.5, 0.99, 1 - 1e-12])
 @pytest.mark.parametrize("name", CASES)
 def test_threshold_and_scores_equal_those_of_sorting(name, p):
     tau, scores = by_sorting(CASES[name], p)
     found = paper.scores_by_magnitude(as_layers(*CASES[name]), p)
     assert found.tau == tau
-    assert found.scores == pytest.approx(scores, abs=1e-6)
+    assert found.scores == tuple(scores)
     assert found.num_weights == tuple(sum(t.numel() for t in layer) for layer in CASES[name])
 
 
@@ -93,6 +96,26 @@ def test_weights_that_are_not_finite_are_named(bad):
 def test_a_share_outside_0_and_1_is_refused(p):
     with pytest.raises(UserError, match="pruned share"):
         paper.scores_by_magnitude(as_layers([normal((4, 4), 0)]), p)
+
+
+def test_a_layer_without_weights_is_refused():
+    with pytest.raises(UserError, match="Layer 1 has no weights"):
+        paper.scores_by_magnitude(as_layers([normal((4, 4), 0)], [], [normal((4, 4), 1)]))
+    with pytest.raises(UserError, match="no layers"):
+        paper.scores_by_magnitude([])
+
+
+def test_weights_are_streamed_once_a_pass_and_left_alone():
+    weight = normal((40, 40), 0)
+    before, passes = weight.clone(), []
+
+    def layer():
+        passes.append(1)
+        yield "w", weight
+
+    paper.scores_by_magnitude([layer])
+    assert len(passes) == 2
+    assert torch.equal(weight, before)
 
 
 @given(st.lists(st.floats(0, 1, width=16), min_size=1, max_size=12))
@@ -146,11 +169,41 @@ def test_pruning_one_layer_scores_the_rise_of_the_loss_and_restores():
     assert torch.equal(second, originals[1])
 
 
-def test_pruning_restores_the_weights_when_the_loss_fails():
-    weight = normal((10, 10), 0)
-    original = weight.clone()
-    calls = iter([1.0])
+@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
+def test_pruning_restores_the_weights_when_the_loss_fails(error):
+    weight = torch.nn.Parameter(torch.cat([normal((10, 10), 0), torch.full((1, 10), -0.0)]))
+    original = weight.detach().clone()
+    calls = iter([False, True])
 
-    with pytest.raises(StopIteration):
-        paper.scores_by_pruning_one_layer([[("a", weight)]], lambda: next(calls), 0.3)
-    assert torch.equal(weight, original)
+    def loss() -> float:
+        if next(calls):
+            assert not torch.equal(weight, original)
+            raise error
+        return 1.0
+
+    with pytest.raises(error):
+        paper.scores_by_pruning_one_layer([[("a", weight)]], loss, 0.3)
+    assert torch.equal(weight.view(torch.int32), original.view(torch.int32))  # bits, signs of zeros included
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_pruning_zeroes_what_lies_below_the_layers_own_threshold(dtype):
+    """A layer's matrices are pruned together, ties at the threshold stay, the other layers are intact meanwhile."""
+    layers = [[normal((8, 8), 0).to(dtype), grid((8, 8), 2, 1).to(dtype)], [normal((8, 8), 2).to(dtype)]]
+    named = [[(f"{i}.{j}", t) for j, t in enumerate(layer)] for i, layer in enumerate(layers)]
+    seen, done = [], []
+
+    def loss() -> float:
+        seen.append([[t.clone() for t in layer] for layer in layers])
+        return float(len(seen) ** 2)
+
+    result = paper.scores_by_pruning_one_layer(named, loss, 0.3, lambda: done.append(len(seen)))
+    assert result == (1.0, (3.0, 8.0))
+    assert done == [2, 3]
+    intact, *pruned = seen
+    for index, state in enumerate(pruned):
+        tau, _ = by_sorting([intact[index]], 0.3)
+        for other in range(2):
+            for now, before in zip(state[other], intact[other], strict=True):
+                expected = torch.where(before.abs().float() < tau, torch.zeros_like(before), before)
+                assert torch.equal(now, expected if other == index else before)

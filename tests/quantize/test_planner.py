@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -66,6 +68,51 @@ def test_every_target_has_a_pair_of_known_formats():
     assert pairs["cpu"] == ("bf16", "int8")
     for accelerator in accelerators().values():
         assert find_format(accelerator.quantize.high).bits > find_format(accelerator.quantize.low).bits
+
+
+def test_scores_may_come_in_any_order():
+    shuffled = SensitivityReport("m", "magnitude", RISING.scores[::-1])
+    assert high_layers(Allocation(share=0.25), shuffled) == {6, 7}
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"layer": 3}, "scores layer 3 as l.2, where the model has layer 2, l.2"),
+        ({"name": "h.2"}, "scores layer 2 as h.2, where the model has layer 2, l.2"),
+        ({"layer": 9}, "scores layer 3 as l.3, where the model has layer 2, l.2"),
+    ],
+)
+def test_a_report_that_scores_other_layers_is_refused(change, sentence):
+    scores = list(RISING.scores)
+    scores[2] = replace(scores[2], **change)
+    with pytest.raises(UserError) as caught:
+        make_plan(SensitivityReport("m", "magnitude", tuple(scores)), LAYOUT, find_accelerator("cpu"), Allocation())
+    assert sentence in caught.value.message
+
+
+@pytest.mark.parametrize("compression", [None, 0.0, -1.0])
+def test_compression_must_be_asked_for(compression):
+    with pytest.raises(UserError, match="needs the compression"):
+        high_layers(Allocation("compression", compression=compression))
+
+
+def test_what_was_done_is_in_the_plan():
+    plan = make_plan(RISING, LAYOUT, find_accelerator("a100"), Allocation(share=0.25, embeddings="keep"))
+    assert (plan.model, plan.target) == ("m", "a100")
+    assert plan.method == "magnitude: 2 of 8 layers high, share 0.25, embeddings keep"
+    assert list(plan.formats) == ["emb", *(f"l.{i}" for i in range(8))]
+    LAYOUT.resolve(plan.formats)
+
+
+def test_an_untied_head_gets_a_line_of_its_own_and_a_tied_one_none():
+    for tied_to, lines in ((None, 10), ("emb", 9)):
+        head = WeightInfo("head", (32, 64), None, "head", tied_to)
+        layout = ModelLayout("l", 8, (*LAYOUT.weights, head), other_elements=0)
+        plan = make_plan(RISING, layout, find_accelerator("cpu"), Allocation(embeddings="int4_g64"))
+        assert len(plan.formats) == lines
+        assert plan.formats.get("head", "int4_g64") == "int4_g64"
+        layout.resolve(plan.formats)
 
 
 def test_a_report_of_another_model_is_refused():

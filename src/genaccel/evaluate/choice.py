@@ -17,14 +17,17 @@ from genaccel.evaluate.questions import Metric, Question
 from genaccel.models import LoadedModel
 
 DEFAULT_MAX_LENGTH = 2048
-"""Tokens in the context of a model whose configuration does not tell; lm-eval's default."""
+"""Tokens in the context of a model of which nothing tells; lm-eval's default."""
+UNBOUNDED = 10**12
+"""transformers gives a tokenizer that knows no bound one of 10^30."""
 
 
 @dataclass(frozen=True)
 class EncodedQuestion:
-    """Token ids of a question. ``requests`` holds one entry, or one for each ending where contexts were truncated apart.
+    """Token ids of a question. ``requests`` holds one entry, or several where endings left room for unequal contexts.
 
-    ``scored`` are the endings that have tokens, by index; ``num_truncated`` counts endings whose context was cut.
+    ``scored`` are the endings that have tokens, by index and in the order in which the requests hold them;
+    ``num_truncated`` counts endings whose context was cut.
     """
 
     requests: tuple[Request, ...]
@@ -46,7 +49,7 @@ class Answered:
 
 def encode_questions(loaded: LoadedModel, questions: Sequence[Question]) -> list[EncodedQuestion]:
     """Tokenize contexts and endings; ``UserError`` for an ending that is longer than the model's context."""
-    window = loaded.max_positions or DEFAULT_MAX_LENGTH
+    window = context_length(loaded)
     texts: list[str] = []
     splits = []
     for question in questions:
@@ -64,6 +67,14 @@ def encode_questions(loaded: LoadedModel, questions: Sequence[Question]) -> list
             head, tails = _behind_prefix(loaded.tokenizer, [moved + " " + e for e in question.endings])
         made.append(_fit(head, tails, window, number))
     return made
+
+
+def context_length(loaded: LoadedModel) -> int:
+    """Tokens that the model sees at once: its configuration's word, else its tokenizer's, else lm-eval's default."""
+    if loaded.max_positions is not None:
+        return loaded.max_positions
+    told = loaded.tokenizer.model_max_length
+    return int(told) if told < UNBOUNDED else DEFAULT_MAX_LENGTH
 
 
 def encode_texts(tokenizer: Any, texts: Sequence[str]) -> list[list[int]]:
@@ -105,15 +116,16 @@ def _fit(head: list[int], tails: Sequence[list[int]], window: int, number: int) 
             f"An ending of question {number} has {longest} tokens, the model's context has {window}.",
             "Leave that question out, or use a model with a longer context.",
         )
-    endings = [tuple(tails[i]) for i in scored]
-    rooms = [window + 1 - len(e) for e in endings]
-    num_truncated = sum(len(head) > room for room in rooms)
-    if not endings:
-        return EncodedQuestion((), (), 0)
-    if not num_truncated:
-        return EncodedQuestion((Request(tuple(head), tuple(endings)),), scored, 0)
-    requests = tuple(Request(tuple(head[-room:]), (e,)) for e, room in zip(endings, rooms, strict=True))
-    return EncodedQuestion(requests, scored, num_truncated)
+    by_length: dict[int, list[int]] = {}
+    for i in scored:
+        by_length.setdefault(min(len(head), window + 1 - len(tails[i])), []).append(i)
+    requests = tuple(
+        Request(tuple(head[len(head) - length :]), tuple(tuple(tails[i]) for i in endings))
+        for length, endings in by_length.items()
+    )
+    in_order = tuple(i for endings in by_length.values() for i in endings)
+    num_truncated = sum(len(endings) for length, endings in by_length.items() if length < len(head))
+    return EncodedQuestion(requests, in_order, num_truncated)
 
 
 # --- Scores -----------------------------------------------------------------------------------------------------------

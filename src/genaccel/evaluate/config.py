@@ -10,8 +10,12 @@ from genaccel.errors import UserError
 
 if TYPE_CHECKING:
     from genaccel.evaluate.perplexity import WindowProtocol
-    from genaccel.evaluate.questions import Task
+    from genaccel.evaluate.questions import Identity, Task
     from genaccel.evaluate.throughput import ThroughputProtocol
+
+
+FEWSHOT_SEED = 1234
+"""Draws the solved examples unless another is given; lm-eval's default."""
 
 
 @dataclass(frozen=True)
@@ -101,10 +105,20 @@ class JudgeConfig:
             if name in CHOICE_TASKS
         ]
 
-    def check(self, max_positions: int | None, seed: int = 0) -> None:
-        """Raise ``UserError`` for whatever can be told to be wrong before a model is loaded."""
+    def data(self, seed: int) -> dict[str, Identity]:
+        """The text and the tasks as they are now: files change under a name."""
         from genaccel.corpora import load_corpus
 
+        found: dict[str, Identity] = {}
+        if text := self.perplexity_text():
+            found["text"] = ("", load_corpus(text[0], "test", self.data_dir, text[1]).sha256, "")
+        tasks = self.named_tasks()
+        if "wikitext2" in tasks:
+            found["wikitext2"] = ("", load_corpus("wikitext2", "test", self.data_dir, tasks["wikitext2"]).sha256, "")
+        return found | {task.name: task.identity for task in self.questions(seed)}
+
+    def check(self, max_positions: int | None, seed: int = FEWSHOT_SEED) -> None:
+        """Raise ``UserError`` for whatever can be told to be wrong before a model is loaded."""
         self.windows().check(max_positions if self.perplexity_text() else None)
         for what, value, least in (
             ("few-shot examples", self.num_fewshot, 0),
@@ -114,12 +128,7 @@ class JudgeConfig:
                 raise UserError(f"The number of {what} is {value}, but it must be at least {least}.", "")
         if self.speed:
             self.throughput().check(max_positions)
-        if text := self.perplexity_text():
-            load_corpus(text[0], "test", self.data_dir, text[1])
-        tasks = self.named_tasks()
-        if "wikitext2" in tasks:
-            load_corpus("wikitext2", "test", self.data_dir, tasks["wikitext2"])
-        self.questions(seed)
+        self.data(seed)
 
 
 @dataclass(frozen=True)
@@ -148,4 +157,4 @@ class EvaluateConfig:
     baseline: Path | None = None
     output: Path | None = None
     runs: Path = Path("runs")
-    seed: int = 1234
+    seed: int = FEWSHOT_SEED

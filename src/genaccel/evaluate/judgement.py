@@ -22,8 +22,8 @@ class Resume:
     folder: Path | None = None
     identity: dict[str, Any] = field(default_factory=dict)
 
-    def journal(self, protocol: str, sha256: str) -> Journal:
-        """The journal of one task."""
+    def journal(self, protocol: str, *sha256: str) -> Journal:
+        """The journal of one task, whose files have these hashes."""
         from genaccel.evaluate.journal import Journal
 
         return Journal(self.folder, {**self.identity, "protocol": protocol, "data": sha256})

@@ -100,12 +100,17 @@ def score_requests(
             yield [(i, [value for _ in rows_of[i] for value in next(sums)]) for i in batch]
 
 
+def shares_context(model: Any, request: Request) -> bool:
+    """Whether this request's context is computed once for all of its endings."""
+    if not request.needs_mask:
+        return True
+    reach = _attention_reach(model)
+    return shares_contexts(model) and (reach is None or request.num_positions <= reach)
+
+
 def _rows(model: Any, request: Request) -> list[Request]:
     """One row for the whole request where the model can share its context, else one for each ending."""
-    if not request.needs_mask:
-        return [request]
-    reach = _attention_reach(model)
-    if shares_contexts(model) and (reach is None or request.num_positions <= reach):
+    if shares_context(model, request):
         return [request]
     return [Request(request.context, (ending,)) for ending in request.endings]
 

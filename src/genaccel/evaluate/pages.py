@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from genaccel.evaluate.choice import DEFAULT_MAX_LENGTH, encode_texts, prefix_token
+from genaccel.evaluate.choice import context_length, encode_texts, prefix_token
 from genaccel.evaluate.packing import Request, score_requests
 from genaccel.models import LoadedModel
 
@@ -88,7 +88,7 @@ def score_pages(
     keep: Callable[[int, float], None],
 ) -> int:
     """Hand the log-likelihood (nats) of every page that is not ``done`` to ``keep``; returns the number of tokens."""
-    window = loaded.max_positions or DEFAULT_MAX_LENGTH
+    window = context_length(loaded)
     prefix = prefix_token(loaded.tokenizer)
     encoded = encode_texts(loaded.tokenizer, [detokenize(page.text) for page in pages])
     requests: list[Request] = []

@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from genaccel.errors import UserError
 from genaccel.evaluate.intervals import Estimate, paired_accuracy, paired_log_ratio
-from genaccel.evaluate.questions import Task
+from genaccel.evaluate.questions import Identity
 from genaccel.records import Figure, Record, record_from_json
+
+if TYPE_CHECKING:
+    from genaccel.evaluate.config import JudgeConfig
 
 
 def load_baseline(path: Path) -> Record:
@@ -28,22 +31,52 @@ def load_baseline(path: Path) -> Record:
     return record
 
 
-def check_alike(baseline: Record, tasks: Iterable[Task]) -> None:
-    """Raise ``UserError`` where the baseline answered other questions than ``tasks`` hold, before any are scored."""
-    for task in tasks:
-        theirs = baseline.details.get("tasks", {}).get(task.name)
-        if theirs is None:
-            continue
-        if theirs["sha256"] != task.sha256:
+def data_of(details: Mapping[str, Any]) -> dict[str, Identity]:
+    """What a record's model was judged by, from its details, in the form of ``JudgeConfig.data``."""
+    found: dict[str, Identity] = {"text": ("", details["text"]["sha256"], "")} if "text" in details else {}
+    for name, task in details.get("tasks", {}).items():
+        found[name] = ("" if name == "wikitext2" else task["protocol"], *_identity(task)[1:])
+    return found
+
+
+def _identity(task: Mapping[str, Any]) -> Identity:
+    return task["protocol"], task["sha256"], task.get("train_sha256", "")
+
+
+def check_alike(baseline: Record, config: JudgeConfig, seed: int) -> None:
+    """Raise ``UserError`` where the baseline was judged by other data or protocols than ``config`` asks for.
+
+    Called before anything is scored. What the baseline lacks altogether is no error unless nothing is left to compare.
+    """
+    theirs, ours = data_of(baseline.details), config.data(seed)
+    tasks = sorted(ours.keys() & theirs.keys() - {"text"})
+    same_text = "text" in ours and theirs.get("text") == ours["text"]
+    if not tasks and not same_text:
+        raise UserError(
+            "The baseline was judged by another text and other tasks, so there is nothing to compare.",
+            "Judge both by the same --text or --tasks.",
+        )
+    for name in tasks:
+        if theirs[name][1:] != ours[name][1:]:
+            raise UserError(f"The baseline's {name} came from other data.", "Judge both on the same files.")
+        if theirs[name] != ours[name]:
             raise UserError(
-                f"The baseline's {task.name} came from other data ({theirs['source']}, not {task.source}).",
-                "Judge both on the same file.",
-            )
-        if theirs["protocol"] != task.protocol:
-            raise UserError(
-                f"The baseline was judged by another protocol: {theirs['protocol']}; this one is {task.protocol}.",
+                f"The baseline was judged by another protocol: {theirs[name][0]}; this one is {ours[name][0]}.",
                 "Use the same --limit, --num-fewshot and --seed for both.",
             )
+    settings = ["limit"] if same_text or "wikitext2" in tasks else []
+    settings += ["window", "stride"] if same_text else []
+    for name in settings:
+        value, other = getattr(config, name), baseline.config.get(name)
+        if other is not None and other.value != value:
+            raise UserError(
+                f"The baseline was judged with {name} {_shown(other.value)}, this model with {_shown(value)}.",
+                f"Use the same --{name} for both.",
+            )
+
+
+def _shown(value: int | None) -> str:
+    return "not set" if value is None else str(value)
 
 
 def paired_figures(details: Mapping[str, Any], baseline: Record) -> tuple[tuple[Figure, ...], tuple[str, ...]]:
@@ -58,7 +91,7 @@ def paired_figures(details: Mapping[str, Any], baseline: Record) -> tuple[tuple[
         other = theirs.get(name)
         if other is None:
             unpaired.append(f"The baseline was not judged by {name}; no difference is given.")
-        elif (mine["protocol"], mine["sha256"]) != (other["protocol"], other["sha256"]):
+        elif _identity(mine) != _identity(other):
             unpaired.append(
                 f"The baseline's {name} has another protocol ({other['protocol']}); no difference is given."
             )
@@ -89,7 +122,7 @@ def _difference(task: str, metric: str, ours: str, theirs: str, baseline: Record
         "1",
         "measured",
         f"{task} {metric} minus that of record {baseline.id} ({baseline.label}), paired over {len(ours)} questions",
-        note=f"McNemar's exact test p = {paired.mcnemar_p:.3g}: {paired.num_only_ours} questions are right here alone, "
+        note=f"95 % interval by Tango's score; McNemar's exact test p = {paired.mcnemar_p:.3g}: {paired.num_only_ours} questions are right here alone, "
         f"{paired.num_only_baseline} there alone",
         stderr=paired.difference.stderr,
         interval=paired.difference.interval,

@@ -132,7 +132,7 @@ def score_windows(
     known: Mapping[int, float] = MappingProxyType({}),
     keep: Callable[[int, float], None] = lambda _, __: None,
 ) -> WindowScores:
-    """Score every window; ``advance`` is called after each with the running perplexity.
+    """Score every window; ``advance`` is called after each new one with the running perplexity.
 
     Windows whose sum is ``known`` already are not scored again; the sum of each new one is handed to ``keep``.
     """
@@ -149,9 +149,9 @@ def score_windows(
                 f"The model gives a log-likelihood of {total} in window {len(nll) + 1}.",
                 "Its weights or a kernel are broken; try --device cpu, or other formats in the plan.",
             )
-        if index not in known:
-            keep(index, total)
         nll.append(total)
         counts.append(targets)
-        advance(f"perplexity {math.exp(math.fsum(nll) / sum(counts)):.3f}")
+        if index not in known:
+            keep(index, total)
+            advance(f"perplexity {math.exp(math.fsum(nll) / sum(counts)):.3f}")
     return WindowScores(tuple(nll), tuple(counts))

@@ -19,6 +19,8 @@ from genaccel.corpora import Rows, load_rows
 from genaccel.errors import UserError, unknown
 
 Metric = Literal["acc", "acc_norm", "acc_bytes"]
+Identity = tuple[str, str, str]
+"""Of data to be judged by: the protocol ('' where the data say all), hashes of the file and of a training file, or ''."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,13 @@ class Task:
     protocol: str
     source: str
     sha256: str
+    train_sha256: str = ""
+    """Of the file that solved examples come from, where that is another one."""
+
+    @property
+    def identity(self) -> Identity:
+        """What two models must have in common to be judged alike by this task."""
+        return self.protocol, self.sha256, self.train_sha256
 
 
 # --- One row ----------------------------------------------------------------------------------------------------------
@@ -152,16 +161,17 @@ def load_task(
     assert rows is not None, "only a training split may be missing"
     every = _questions(kind, rows)
     questions = every[:limit]
-    shots = "0-shot"
+    shots, train = "0-shot", None
     if num_fewshot:
         train = load_rows(name, "train", data_dir, file)
         pool = _questions(kind, train) if train else every
         questions = with_examples(questions, pool, num_fewshot, seed, train is None)
-        origin = "the training set" if train else "the other questions"
+        origin = f"the training set ({train.source})" if train else "the other questions"
         shots = f"{num_fewshot}-shot from {origin}, seed {seed}"
     scope = f"all {len(every)} examples" if len(questions) == len(every) else f"first {len(questions)} examples"
     protocol = f"{name}, {scope}, {shots}, {kind.wording_of(rows.items[0])}"
-    return Task(name, tuple(questions), kind.metrics, protocol, rows.source, rows.sha256)
+    train_sha256 = train.sha256 if train else ""
+    return Task(name, tuple(questions), kind.metrics, protocol, rows.source, rows.sha256, train_sha256)
 
 
 def _questions(kind: ChoiceTask, rows: Rows) -> list[Question]:

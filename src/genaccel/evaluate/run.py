@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from genaccel import console
+from genaccel.evaluate.config import FEWSHOT_SEED
 from genaccel.evaluate.config import EvaluateConfig as EvaluateConfig
 from genaccel.evaluate.config import JudgeConfig as JudgeConfig
 from genaccel.evaluate.judgement import Judgement as Judgement
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def judge(
-    loaded: LoadedModel, config: JudgeConfig, device: Device, *, seed: int = 1234, resume: Resume | None = None
+    loaded: LoadedModel, config: JudgeConfig, device: Device, *, seed: int = FEWSHOT_SEED, resume: Resume | None = None
 ) -> Judgement:
     """Measure ``loaded`` as ``config`` says; ``seed`` draws few-shot examples.
 
@@ -63,8 +64,9 @@ def _judge_text(loaded: LoadedModel, config: JudgeConfig, text: tuple[str, Path 
     windows = tokenize_windows(loaded, corpus, config.windows())
     journal = resume.journal(windows.describe(), corpus.sha256)
     try:
-        with console.progress(f"Perplexity of {loaded.name}", len(windows.items)) as advance:
-            scores = score_windows(loaded, windows, advance, dict(journal.results), journal.keep)
+        known = dict(journal.results)
+        with console.progress(f"Perplexity of {loaded.name}", len(windows.items) - len(known)) as advance:
+            scores = score_windows(loaded, windows, advance, known, journal.keep)
     except BaseException:
         journal.close()
         raise

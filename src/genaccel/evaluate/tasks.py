@@ -9,11 +9,11 @@ from typing import Any
 
 from genaccel import console
 from genaccel.corpora import Corpus
-from genaccel.evaluate.choice import answer, encode_questions, score_questions
+from genaccel.evaluate.choice import answer, context_length, encode_questions, score_questions
 from genaccel.evaluate.intervals import Estimate, accuracy, exponential, ratio
 from genaccel.evaluate.journal import Journal
 from genaccel.evaluate.judgement import Judgement, Resume
-from genaccel.evaluate.packing import shares_contexts
+from genaccel.evaluate.packing import shares_context
 from genaccel.evaluate.pages import Page, score_pages, split_pages
 from genaccel.evaluate.perplexity import bos_that_the_tokenizer_adds
 from genaccel.evaluate.questions import Metric, Task
@@ -31,9 +31,7 @@ def judge_pages(
     pages = every[:limit]
     scope = f"all {len(every)} pages" if len(pages) == len(every) else f"first {len(pages)} pages"
     bos = "BOS added by the tokenizer" if bos_that_the_tokenizer_adds(loaded) else "no BOS but a prefix token"
-    protocol = (
-        f"{corpus.name} by pages as lm-eval's wikitext, {scope}, window {loaded.max_positions or 'unknown'}, {bos}"
-    )
+    protocol = f"{corpus.name} by pages as lm-eval's wikitext, {scope}, window {context_length(loaded)}, {bos}"
     journal = resume.journal(protocol, corpus.sha256)
     with scored(f"Pages of {corpus.name}, {loaded.name}", len(pages), journal) as keep:
         num_tokens = score_pages(loaded, pages, batch_size, journal.results.__contains__, keep)
@@ -82,7 +80,7 @@ def judge_questions(loaded: LoadedModel, task: Task, batch_size: int | None, res
     with console.status(f"Tokenizing {task.name}"):
         encoded = encode_questions(loaded, task.questions)
     protocol = f"{task.protocol}, {'BOS added by the tokenizer' if bos_that_the_tokenizer_adds(loaded) else 'no BOS'}"
-    journal = resume.journal(protocol, task.sha256)
+    journal = resume.journal(protocol, task.sha256, task.train_sha256)
     sizes = [len(q.endings) for q in task.questions]
     with scored(f"{task.name}, {loaded.name}", len(encoded), journal) as keep:
         score_questions(loaded, encoded, sizes, batch_size, journal.results.__contains__, keep)
@@ -93,10 +91,13 @@ def judge_questions(loaded: LoadedModel, task: Task, batch_size: int | None, res
         "protocol": task.protocol,
         "source": task.source,
         "sha256": task.sha256,
+        "train_sha256": task.train_sha256,
         "interval": "95 %, Wilson's score interval; stderr is the sample standard deviation over sqrt(n)",
         "contexts_truncated": num_truncated,
         "endings_without_tokens": num_without_tokens,
-        "contexts_computed_once": shares_contexts(loaded.model),
+        "contexts_computed_once": sum(
+            len(e.requests) == 1 and shares_context(loaded.model, e.requests[0]) for e in encoded
+        ),
         # One character for each question, 1 when it was answered rightly: what a paired comparison needs.
         "correct": {m: "".join(str(int(a.correct[m])) for a in answers) for m in task.metrics},
     }
@@ -161,12 +162,11 @@ def figure_of(name: str, estimate: Estimate, protocol: str, unit: str = "1", not
 def scored(text: str, total: int, journal: Journal) -> Iterator[Callable[[int, Any], None]]:
     """A progress bar around scoring; the yielded function keeps one result in ``journal`` and moves the bar.
 
-    Results that the journal already has count as done. When scoring is interrupted the journal is let go of, not lost.
+    The bar counts what the journal lacks, so that its estimate of the time left is right from the first example on.
+    When scoring is interrupted the journal is let go of, not lost.
     """
     try:
-        with console.progress(text, total) as advance:
-            for _ in journal.results:
-                advance("")
+        with console.progress(text, total - len(journal.results)) as advance:
 
             def keep(index: int, result: Any) -> None:
                 journal.keep(index, result)

@@ -8,7 +8,9 @@ from typing import Any
 
 from genaccel import console, devices, models
 from genaccel.devices import Device
-from genaccel.evaluate.paired import check_alike, example_lines, load_baseline, paired_figures
+from genaccel.errors import UserError
+from genaccel.evaluate.config import FEWSHOT_SEED
+from genaccel.evaluate.paired import check_alike, data_of, example_lines, load_baseline, paired_figures
 from genaccel.evaluate.run import EvaluateConfig, JudgeConfig, Judgement, Resume, judge
 from genaccel.models import LoadedModel, ModelSource
 from genaccel.quantize import checkpoint
@@ -21,12 +23,13 @@ def fp32_baseline(
 ) -> Record:
     """The FP32 model's record: from the folder of records when the same was judged there alike, else measured now."""
     environment = devices.environment(device)
+    data = judge_config.data(FEWSHOT_SEED)
     wanted = {k: v.value for k, v in settings_of(judge_config).items() if k != "data_dir"}
     if runs.is_dir():
         for record in reversed(read_records(runs)[0]):
             same = record.details.get("model_fingerprint") == fingerprint and record.environment == environment
             had = {k: record.config[k].value for k in wanted if k in record.config}
-            if record.mode == "fp32" and same and had == wanted:
+            if record.mode == "fp32" and same and had == wanted and data_of(record.details) == data:
                 console.note(f"FP32 was judged before: record {record.id}")
                 return record
     loaded = models.load(source)
@@ -87,13 +90,15 @@ def prepare_evaluation(config: EvaluateConfig, judge_config: JudgeConfig) -> Pre
     device = devices.get(config.device)
     check_writable(config.runs)
     if config.output is not None:
+        if config.output.is_dir():
+            raise UserError(f"The output {config.output} is a folder.", "Give the name of a file to write.")
         check_writable(config.output.parent)
     ours = checkpoint.is_checkpoint(config.model)
     source = checkpoint.source_of(Path(config.model)) if ours else models.resolve(config.model)
     judge_config.check(models.layout_of(source).max_positions, config.seed)
     baseline = load_baseline(config.baseline) if config.baseline else None
     if baseline is not None:
-        check_alike(baseline, judge_config.questions(config.seed))
+        check_alike(baseline, judge_config, config.seed)
     return PreparedEvaluation(config, judge_config, device, source, baseline)
 
 

@@ -167,7 +167,8 @@ def _copy_configuration(source: ModelSource, folder: Path, mode: Mode) -> None:
         folder = folder / "base"
         folder.mkdir()
     config = json.loads((source.folder / "config.json").read_text())
-    config.pop("quantization_config", None)
+    for outdated in ("quantization_config", "torch_dtype"):  # the latter is dtype's former name
+        config.pop(outdated, None)
     config["dtype"] = "float32"
     write_text(folder / "config.json", json.dumps(config, indent=2) + "\n")
     for file in source.folder.iterdir():
@@ -191,9 +192,10 @@ def read_info(folder: Path) -> CheckpointInfo:
         data = json.loads((folder / CHECKPOINT_MARK).read_text())
     except (OSError, ValueError) as error:
         raise UserError(f"{folder / CHECKPOINT_MARK} cannot be read: {error}.", "Quantize the model again.") from None
-    if data.get("schema_version") != CHECKPOINT_SCHEMA:
+    version = data.get("schema_version") if isinstance(data, dict) else None
+    if version != CHECKPOINT_SCHEMA:
         raise UserError(
-            f"{folder} has checkpoint schema {data.get('schema_version')}, this genaccel reads {CHECKPOINT_SCHEMA}.",
+            f"{folder} has checkpoint schema {version}, this genaccel reads {CHECKPOINT_SCHEMA}.",
             "Quantize the model again.",
         )
     return structure_strictly(CheckpointInfo, data, str(folder / CHECKPOINT_MARK))
@@ -239,7 +241,8 @@ def _fill(model: Any, layout: ModelLayout, formats: dict[str, Format], weights: 
             expected[f"{info.name}.{suffix}"] = stored
     others = {n: p for n, p in model.named_parameters() if p.device.type == "meta"}
     expected |= {n: (tuple(p.shape), torch.float32) for n, p in others.items()}
-    persistent = set(model.state_dict()) - set(expected)
+    tied = {f"{w.name}.{part}" for w in layout.weights if w.tied_to for part in part_shapes(w.shape, formats[w.name])}
+    persistent = set(model.state_dict()) - set(expected) - tied
     names = set(weights.names())
     for problem, found in (("lacks", set(expected) - names), ("has an unknown", names - set(expected) - persistent)):
         if found:

@@ -86,7 +86,8 @@ def _encode_float(block: torch.Tensor, form: Format, name: str) -> Parts:
     dtype = FLOAT_DTYPES[form.name]
     largest = float(block.abs().max())
     if largest > torch.finfo(dtype).max:
-        raise UserError(f"{name} holds {largest:g}, which {form.name} cannot.", "Give it bf16 in the plan.")
+        wider = "fp32" if form.name == "bf16" else "bf16"
+        raise UserError(f"{name} holds {largest:g}, which {form.name} cannot.", f"Give it {wider} in the plan.")
     return {"weight": block.to(dtype)}
 
 

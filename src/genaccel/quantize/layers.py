@@ -126,7 +126,7 @@ def choose_kernels(
     for module in quantized_modules(model).values():
         key = f"{module.form.name} {module.out_features}x{module.in_features}"
         if key not in report:
-            if known and key in known:
+            if known and _usable(known.get(key, ())):
                 report[key] = {"kernels": list(known[key]), "origin": "chosen when it was saved"}
             else:
                 choice = kernels.pick(module.parts(), module.form, module.in_features, device)
@@ -138,3 +138,8 @@ def choose_kernels(
                 }
         module.kernel_names = tuple(report[key]["kernels"])
     return report
+
+
+def _usable(names: tuple[str, ...]) -> bool:
+    """Whether kernels chosen by some version of genaccel are known to this one."""
+    return len(names) == len(kernels.ROW_CLASSES) and all(name in kernels.BY_NAME for name in names)

@@ -54,13 +54,18 @@ def scores_by_magnitude(layers: Sequence[Layer], p: float = PRUNED_SHARE) -> Mag
     """s_l for every layer against the common threshold tau.
 
     A weight equal to tau survives, so ties at tau never push the pruned share above ``p``. Raises ``UserError`` for a
-    share outside (0, 1), for a model without weights, and for a weight that is not finite (named).
+    share outside (0, 1), for a layer without weights, and for a weight that is not finite (named).
     """
     if not 0 < p < 1:
         raise UserError(f"The pruned share is {p:g}, but it must lie between 0 and 1.", "The study prunes 0.30.")
+    if not layers:
+        raise UserError("The model has no layers to score.", "Give a decoder LM.")
     upper = torch.stack([_histogram(layer(), _upper_half, DIGIT // 2) for layer in layers])  # (L, 32768)
     n_l = upper.sum(1)
-    k = int(p * int(n_l.sum()) + 1e-9)  # tau is the k-th smallest magnitude, counted from 0
+    if not n_l.all():
+        raise UserError(f"Layer {int(n_l.argmin())} has no weights to score.", "The method needs some in every layer.")
+    n = int(n_l.sum())
+    k = min(int(p * n + 1e-9), n - 1)  # tau is the k-th smallest magnitude, counted from 0
     cumulative = upper.sum(0).cumsum(0)
     b = int(torch.searchsorted(cumulative, k, right=True))
     below_b = int(cumulative[b - 1]) if b else 0
@@ -70,7 +75,7 @@ def scores_by_magnitude(layers: Sequence[Layer], p: float = PRUNED_SHARE) -> Mag
     survivors = upper[:, b + 1 :].sum(1) + lower[:, d:].sum(1)
 
     tau = torch.tensor([b * DIGIT + d], dtype=torch.int32).view(torch.float32).item()
-    return MagnitudeScores(tau, tuple((survivors / n_l).tolist()), tuple(n_l.tolist()))
+    return MagnitudeScores(tau, tuple((survivors.double() / n_l).tolist()), tuple(n_l.tolist()))
 
 
 def scores_by_pruning_one_layer(

@@ -41,7 +41,15 @@ def make_plan(
             f"The sensitivity report has {len(report.scores)} layers, {report.model} has {layout.num_layers}.",
             "Measure the sensitivity of this very model.",
         )
-    scores = [s.score for s in sorted(report.scores, key=lambda s: s.layer)]
+    in_order = sorted(report.scores, key=lambda s: s.layer)
+    for index, score in enumerate(in_order):
+        if (score.layer, score.name) != (index, layout.layer_name(index)):
+            raise UserError(
+                f"The sensitivity report scores layer {score.layer} as {score.name}, where the model has "
+                f"layer {index}, {layout.layer_name(index)}.",
+                "Measure the sensitivity of this very model.",
+            )
+    scores = [s.score for s in in_order]
     if allocation.split == "share":
         num_high = count_by_share(len(scores), allocation.share)
     elif allocation.split == "two-means":
