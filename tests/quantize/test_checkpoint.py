@@ -10,6 +10,7 @@ from dataclasses import replace
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from tests.made_checkpoints import plan_for, save
 
 from genaccel import models
 from genaccel.plans import FORMATS
