@@ -132,13 +132,9 @@ def test_protocols_are_tagged_where_a_column_mixes_them() -> None:
 
 @pytest.mark.parametrize(
     "changes",
-    [
-        {"protocol": "another window"},
-        {"model": "other"},
-        {"details": {"text": TEXT | {"sha256": "b" * 64}}},
-        {"details": {"model_fingerprint": "beef"}},
-    ],
-)
+    [{"protocol": "another window"}, {"model": "other"}, {"details": {"text": TEXT | {"sha256": "b" * 64}}},
+     {"details": {"model_fingerprint": "beef"}}],
+)  # fmt: skip
 def test_nothing_is_compared_across_protocols_models_texts_or_weights(changes: dict[str, object]) -> None:
     shown = page(fp32(), fake(**changes))
     assert shown.cells("fake")["perplexity"] == "21.000 m"
@@ -190,6 +186,15 @@ def test_figures_with_an_error_bar_are_shown_by_protocol() -> None:
     text = " ".join(page(*records).texts)
     assert "0.2300 to 0.2700" in text
     assert "task_acc" not in " ".join(page(fp32()).texts)
+
+
+def test_another_job_s_figures_without_a_column_are_in_its_details() -> None:
+    speed, traffic = number("train_tokens_per_second", 1234.5), number("sent_bytes", 5.4e8, "B", "predicted")
+    shown = page(replace(fp32("tuned"), job="finetune", mode="ddp", target="gaudi2", figures=(speed, traffic)))
+    assert {shown.cells("tuned")[h] for h in HEADERS[3:-1]} == {"–"}
+    text = " ".join(" ".join(shown.texts).split())
+    assert "train_tokens_per_second 1234.5 1 measured" in text
+    assert "sent_bytes 540,000,000 B predicted" in text
 
 
 def test_mixed_layers_and_experts() -> None:
