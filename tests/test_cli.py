@@ -198,7 +198,13 @@ def test_a_compression_out_of_reach_names_the_nearest(run, tiny_llama):
 def test_an_interrupted_run_leaves_nothing_half_written(tmp_path, sent, code):
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-m", "genaccel", "quantize", "smollm2-135m", "--no-judge", "--output", "out"]
-    process = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True, env=environment)
+
+    def obey_signals() -> None:  # a job in the background is started with Ctrl-C ignored
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+    process = subprocess.Popen(
+        command, cwd=tmp_path, stderr=subprocess.PIPE, text=True, env=environment, preexec_fn=obey_signals
+    )
     while not any(p.suffix == ".part" for p in tmp_path.iterdir()):
         assert process.poll() is None, process.stderr.read()
         time.sleep(0.02)

@@ -175,6 +175,9 @@ def test_a_text_shorter_than_a_window_is_refused(tiny_llama):
     loaded = models.load(models.resolve(str(tiny_llama)))
     with pytest.raises(UserError, match="has 5 tokens, fewer than one window of 64"):
         tokenize_windows(loaded, corpus("hello"), WindowProtocol(64, 64))
+    with pytest.raises(UserError, match="has 63 tokens, fewer than one window of 64"):
+        tokenize_windows(loaded, corpus("x" * 63), WindowProtocol(64, 64))
+    assert len(tokenize_windows(loaded, corpus("x" * 64), WindowProtocol(64, 64)).items) == 1
 
 
 def test_a_model_that_computes_nonsense_is_not_scored(tiny_llama):
