@@ -10,12 +10,13 @@ from typing import Any
 from genaccel import console, devices, models
 from genaccel.devices import Device
 from genaccel.errors import UserError, unknown
+from genaccel.evaluate.paired import paired_figures
 from genaccel.evaluate.run import JudgeConfig, Judgement, judge
 from genaccel.hardware import Accelerator, find_accelerator
 from genaccel.models import LoadedModel, ModelSource
 from genaccel.plans import ModelLayout, PrecisionPlan, SensitivityReport, find_format, load_plan, load_sensitivity
 from genaccel.quantize import checkpoint
-from genaccel.quantize.baseline import fp32_baseline
+from genaccel.quantize.baseline import fp32_baseline, resume_of
 from genaccel.quantize.config import QuantizeConfig
 from genaccel.quantize.planner import Allocation, make_plan
 from genaccel.quantize.sensitivity import METRICS, SensitivitySettings, measure_sensitivity
@@ -117,7 +118,7 @@ def run(prepared: Prepared, settings: dict[str, Setting] | None = None) -> Outco
     start = time.perf_counter()
     loaded, kernels, artefacts = _apply(prepared, weights, plan)
     seconds["quantize_seconds"] = time.perf_counter() - start
-    judgement = judge(loaded, prepared.judge_config, device) if config.judge else Judgement((), {}, ())
+    judgement = _judged(prepared, loaded, plan, kernels, fingerprint, baseline) if config.judge else Judgement()
 
     record = Record(
         job="quantize",
@@ -140,9 +141,30 @@ def run(prepared: Prepared, settings: dict[str, Setting] | None = None) -> Outco
         warnings=judgement.warnings,
     )
     path = write_record(record, config.runs)
+    judgement.finish()
     if config.output is not None:
         write_text(config.output / "record.json", path.read_text(encoding="utf-8"))
     return Outcome(record, path, baseline)
+
+
+def _judged(
+    prepared: Prepared,
+    loaded: LoadedModel,
+    plan: PrecisionPlan,
+    kernels: dict[str, Any],
+    fingerprint: str,
+    baseline: Record | None,
+) -> Judgement:
+    """The quantized model's judgement; an interrupted one goes on, and tasks are paired with FP32's answers."""
+    config, device = prepared.config, prepared.device
+    chosen = {key: list(value["kernels"]) for key, value in kernels.items()}
+    quantized = f"{fingerprint} {config.mode} {plan.to_toml()}"
+    resume = resume_of(config.runs, devices.environment(device), quantized, chosen)
+    judgement = judge(loaded, prepared.judge_config, device, resume=resume)
+    if baseline is None:
+        return judgement
+    figures, unpaired = paired_figures(judgement.details, baseline)
+    return judgement + Judgement(figures, {"baseline": baseline.id}, unpaired)
 
 
 def measured_sensitivity(prepared: Prepared, weights: Weights) -> SensitivityReport:
