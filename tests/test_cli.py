@@ -305,6 +305,7 @@ def test_list_shows_every_section(run):
     assert code == 0
     found = json.loads(out)
     assert {row["device"] for row in found["devices"]} == {"cpu", "cuda", "hpu"}
+    assert {row["task"] for row in found["tasks"]} == {"wikitext2", "hellaswag", "boolq"}
     assert {"a100", "cpu", "gaudi2"} <= {row["target"] for row in found["targets"]}
     assert {"fp32", "int8", "fp8_e4m3", "int4_g32"} <= {row["format"] for row in found["formats"]}
 

@@ -172,7 +172,7 @@ def list_(what: str | None = None) -> None:
     Parameters
     ----------
     what
-        One of devices, models, texts, formats, metrics, targets; all by default.
+        One of devices, models, texts, tasks, formats, metrics, targets; all by default.
     """
     from genaccel.inventory import SECTIONS, inventory
 

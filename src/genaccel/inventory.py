@@ -41,6 +41,12 @@ def _texts() -> Rows:
     return [*rows, {"text": "FILE", "about": "any UTF-8 text file"}]
 
 
+def _tasks() -> Rows:
+    from genaccel.evaluate.questions import TASKS
+
+    return [{"task": name, "about": about} for name, about in TASKS.items()]
+
+
 def _formats() -> Rows:
     from genaccel.plans import FORMATS
 
@@ -73,6 +79,7 @@ SECTIONS: dict[str, Callable[[], Rows]] = {
     "devices": _devices,
     "models": _models,
     "texts": _texts,
+    "tasks": _tasks,
     "formats": _formats,
     "metrics": _metrics,
     "targets": _targets,

@@ -64,7 +64,8 @@ class Windows:
         p = self.protocol
         scope = f"first {len(self.items)} windows" if p.limit else f"whole text, {len(self.items)} windows"
         bos = "BOS before each window" if self.adds_bos else "no BOS"
-        return f"token perplexity, {self.corpus.name}, window {p.window}, stride {p.stride}, {bos}, {scope}"
+        stride = min(p.stride, p.window - self.adds_bos)
+        return f"token perplexity, {self.corpus.name}, window {p.window}, stride {stride}, {bos}, {scope}"
 
 
 @dataclass(frozen=True)
@@ -105,7 +106,8 @@ def tokenize_windows(loaded: LoadedModel, corpus: Corpus, protocol: WindowProtoc
     prefix = torch.tensor(bos, dtype=torch.long)
     items = []
     scored_until = 0
-    for start in range(0, len(tokens), protocol.stride):
+    # A BOS takes a place in the window, so a stride of a whole window would step over a token.
+    for start in range(0, len(tokens), min(protocol.stride, room)):
         piece = tokens[start : start + room]
         end = start + len(piece)
         # Without a BOS the very first token of a window has no context, so it is no target.

@@ -69,6 +69,8 @@ def prepare(config: QuantizeConfig, judge_config: JudgeConfig) -> Prepared:
     plan = load_plan(config.plan) if config.plan else None
     if plan is not None:
         layout.resolve(plan.formats)
+        if plan.model != source.name:
+            console.warn(f"the plan was made for {plan.model} and is applied to {source.name}")
     sensitivity = load_sensitivity(config.sensitivity) if config.sensitivity else None
     return Prepared(config, judge_config, target, device, source, layout, plan, sensitivity)
 

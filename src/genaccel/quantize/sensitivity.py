@@ -61,7 +61,8 @@ def _pruning(
     corpus = load_corpus(settings.text, "calibration", settings.data_dir)
     loaded = models.load(source)
     loaded.model.to(device.torch_device())
-    protocol = WindowProtocol(settings.window, settings.window, settings.num_windows)
+    window = min(settings.window, loaded.max_positions or settings.window)
+    protocol = WindowProtocol(window, window, settings.num_windows)
     windows = tokenize_windows(loaded, corpus, protocol)
 
     def loss() -> float:
@@ -80,7 +81,7 @@ def _pruning(
         "text": corpus.name,
         "text_sha256": corpus.sha256,
         "num_windows": len(windows.items),
-        "window": settings.window,
+        "window": window,
         "intact_loss": intact,
     }
     return _report(source, layout, "pruned_loss", increases, used)
