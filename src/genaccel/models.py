@@ -183,10 +183,7 @@ def _converted_once(folder: Path, name: str, load: Callable[[], tuple[Any, Any]]
         folder.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(folder.with_suffix(".lock")):
         if not (folder / "config.json").exists():
-            with (
-                console.status(f"Converting {name} to safetensors (once, kept in {folder})"),
-                whole_folder(folder) as new,
-            ):
+            with console.status(f"Converting {name} (once, kept in {folder})"), whole_folder(folder) as new:
                 model, tokenizer = load()
                 model.save_pretrained(new)
                 tokenizer.save_pretrained(new)
