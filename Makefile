@@ -24,7 +24,7 @@ $(VENV)/.runtime: pyproject.toml constraints.txt | $(BIN)/python
 
 $(VENV)/.development: $(VENV)/.runtime
 	@echo "Installing the development tools ..."
-	$(PIP_INSTALL) --editable '.[dev,hub]'
+	$(PIP_INSTALL) --editable '.[dev,hub,zero]'
 	@touch $@
 
 demo: $(VENV)/.runtime

@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from tests.made_checkpoints import plan_for, save
 
-from genaccel import models
+from genaccel import model_folder, models
 from genaccel.plans import FORMATS
 from genaccel.quantize import checkpoint
 from genaccel.quantize.layers import QuantizedLinear, choose_kernels, quantized_modules
@@ -144,7 +144,7 @@ def test_many_shards_load_as_one(tmp_path, tiny_llama_untied, cpu, monkeypatch):
     source = models.resolve(str(tiny_llama_untied))
     plan = plan_for(models.layout_of(source), "int4_g32")
     save(tmp_path / "one", source, plan)
-    monkeypatch.setattr(checkpoint, "SHARD_BYTES", 20_000)
+    monkeypatch.setattr(model_folder, "SHARD_BYTES", 20_000)
     save(tmp_path / "many", source, plan)
     files = sorted(p.name for p in (tmp_path / "many").glob("*.safetensors"))
     assert len(files) > 2
@@ -173,8 +173,8 @@ class Watched:
 
 @pytest.mark.parametrize("mode", ["real", "fake"])
 def test_weights_are_in_memory_one_after_the_other(tmp_path, tiny_llama, monkeypatch, mode):
-    monkeypatch.setattr(checkpoint, "SHARD_BYTES", 1)
-    monkeypatch.setattr(checkpoint, "MAX_SHARDS", 1 << 30)
+    monkeypatch.setattr(model_folder, "SHARD_BYTES", 1)
+    monkeypatch.setattr(model_folder, "MAX_SHARDS", 1 << 30)
     source = models.resolve(str(tiny_llama))
     layout = models.layout_of(source)
     weights = Watched(models.open_weights(source, layout))

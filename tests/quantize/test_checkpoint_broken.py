@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from tests.made_checkpoints import plan_for, save
 
-from genaccel import models
+from genaccel import model_folder, models
 from genaccel.errors import UserError
 from genaccel.quantize import checkpoint
 
@@ -74,7 +74,7 @@ def test_a_plan_that_was_edited_after_quantizing_is_noticed(saved, cpu):
 
 
 def test_a_missing_shard_is_told(tmp_path, tiny_llama, cpu, monkeypatch):
-    monkeypatch.setattr(checkpoint, "SHARD_BYTES", 20_000)
+    monkeypatch.setattr(model_folder, "SHARD_BYTES", 20_000)
     source = models.resolve(str(tiny_llama))
     save(tmp_path / "out", source, plan_for(models.layout_of(source), "int8"))
     next((tmp_path / "out").glob("model-00002-*")).unlink()

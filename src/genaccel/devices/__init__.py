@@ -6,7 +6,7 @@ Code outside this package never asks what it runs on; it takes a ``Device`` and 
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from genaccel.errors import UserError, unknown
 
@@ -46,6 +46,33 @@ class Device(Protocol):
 
     def seed(self, seed: int) -> None:
         """Seed every generator of the device and of Python, numpy and torch."""
+
+    def generator_state(self) -> torch.Tensor:
+        """State of the device's own random numbers (uint8); on a CPU that of torch."""
+
+    def set_generator_state(self, state: torch.Tensor) -> None:
+        """Go on from what ``generator_state`` gave."""
+
+    def mark(self) -> Any:
+        """A point in the device's stream of work, for ``seconds_between``."""
+
+    def seconds_between(self, start: Any, stop: Any) -> float:
+        """Seconds that the device spent between two marks; call it after ``synchronize``."""
+
+    def launch_collected(self) -> None:
+        """Start the operations that a lazy runtime has only collected; elsewhere there are none."""
+
+    def collective_backend(self) -> str:
+        """The backend of torch.distributed that connects devices of this kind."""
+
+    def use_local(self, local_rank: int) -> None:
+        """Make the device number ``local_rank`` of this machine the current one."""
+
+    def memory_bytes(self) -> int | None:
+        """Memory of one device; on a CPU what the machine has available now. None when unknown."""
+
+    def energy_joules(self) -> float | None:
+        """A counter of the energy that the device has used, or None where it does not tell."""
 
 
 def get(name: str) -> Device:

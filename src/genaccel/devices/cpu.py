@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import gc
+import time
 from pathlib import Path
 
 import torch
@@ -84,3 +85,61 @@ def peak_memory_bytes() -> int | None:
 def seed(seed: int) -> None:
     """Seed every generator."""
     seed_host(seed)
+
+
+def generator_state() -> torch.Tensor:
+    """The host's generator is the device's."""
+    return torch.get_rng_state()
+
+
+def set_generator_state(state: torch.Tensor) -> None:
+    """Go on from ``state``."""
+    torch.set_rng_state(state)
+
+
+def mark() -> float:
+    """The clock: CPU operations are done when they return."""
+    return time.perf_counter()
+
+
+def seconds_between(start: float, stop: float) -> float:
+    """Seconds between two readings."""
+    return stop - start
+
+
+def launch_collected() -> None:
+    """Nothing is lazy here."""
+
+
+def collective_backend() -> str:
+    """Gloo."""
+    return "gloo"
+
+
+def use_local(local_rank: int) -> None:
+    """Processes share the processor; the launcher divides its threads."""
+
+
+def memory_bytes() -> int | None:
+    """What the kernel says is available to new work (Linux), or the limit of the control group where that is lower."""
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+    except OSError:
+        return None
+    found = [int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable")]
+    with contextlib.suppress(OSError, ValueError):
+        limit = int(Path("/sys/fs/cgroup/memory.max").read_text())
+        found.append(limit - int(Path("/sys/fs/cgroup/memory.current").read_text()))
+    return max(0, min(found)) if found else None
+
+
+def energy_joules() -> float | None:
+    """The packages' RAPL counters, where the kernel shows them to this user; the whole machine's, not this process's."""
+    total = 0.0
+    counters = sorted(Path("/sys/class/powercap").glob("intel-rapl:?/energy_uj"))
+    try:
+        for counter in counters:
+            total += int(counter.read_text()) / 1e6
+    except (OSError, ValueError):
+        return None
+    return total if counters else None

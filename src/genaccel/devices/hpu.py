@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import os
+import time
 from typing import Any
 
 import torch
@@ -68,3 +69,58 @@ def seed(seed: int) -> None:
     """Seed every generator."""
     seed_host(seed)
     importlib.import_module("habana_frameworks.torch.hpu.random").manual_seed_all(seed)
+
+
+def generator_state() -> torch.Tensor:
+    """State of the current card's generator."""
+    state = importlib.import_module("habana_frameworks.torch.hpu.random").get_rng_state()
+    assert isinstance(state, torch.Tensor)
+    return state
+
+
+def set_generator_state(state: torch.Tensor) -> None:
+    """Go on from ``state``."""
+    importlib.import_module("habana_frameworks.torch.hpu.random").set_rng_state(state)
+
+
+def is_lazy() -> bool:
+    """Whether torch collects operations into graphs (PT_HPU_LAZY_MODE=1) instead of running them one by one."""
+    return os.environ.get("PT_HPU_LAZY_MODE", "0") == "1"
+
+
+def mark() -> float:
+    """The clock after the card has done what it was given: in lazy mode an event would be collected, too."""
+    synchronize()
+    return time.perf_counter()
+
+
+def seconds_between(start: float, stop: float) -> float:
+    """Seconds between two readings."""
+    return stop - start
+
+
+def launch_collected() -> None:
+    """Lazy mode: end the graph here, so that backward pass and update are graphs of their own."""
+    if is_lazy():
+        importlib.import_module("habana_frameworks.torch.core").mark_step()
+
+
+def collective_backend() -> str:
+    """HCCL; its module registers the backend."""
+    importlib.import_module("habana_frameworks.torch.distributed.hccl")
+    return "hccl"
+
+
+def use_local(local_rank: int) -> None:
+    """Each process has a card of its own; Gaudi's software reads this variable when it starts."""
+    os.environ.setdefault("HLS_MODULE_ID", str(local_rank))
+
+
+def memory_bytes() -> int | None:
+    """Memory of the current card."""
+    return int(_hthpu().get_device_properties(0).total_memory)
+
+
+def energy_joules() -> float | None:
+    """Unknown: hl-smi tells power, not energy."""
+    return None

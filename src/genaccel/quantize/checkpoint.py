@@ -9,7 +9,6 @@ anything can load. Weights stream through: one shard is in memory at a time, and
 
 from __future__ import annotations
 
-import errno
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
@@ -21,6 +20,7 @@ import torch
 from genaccel import models
 from genaccel.errors import UserError
 from genaccel.layouts import walk
+from genaccel.model_folder import copy_configuration, write_shards
 from genaccel.models import LoadedModel, ModelSource
 from genaccel.plans import Format, ModelLayout, PrecisionPlan, load_plan
 from genaccel.quantize.formats import Parts, encode, part_shapes, round_to_
@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from genaccel.devices import Device
 
 CHECKPOINT_SCHEMA = 1
-SHARD_BYTES = 1 << 27
-MAX_SHARDS = 200
 
 Mode = Literal["fake", "real"]
 
@@ -69,8 +67,10 @@ def write_checkpoint(
     formats = layout.resolve(plan.formats)
     total = layout.fp32_bytes if mode == "fake" else layout.num_bytes(formats)
     check_free_space(folder, total)
-    written = _write_shards(folder, _encoded_tensors(layout, weights, formats, mode, advance), total)
-    _copy_configuration(source, folder, mode)
+    written = write_shards(folder, _encoded_tensors(layout, weights, formats, mode, advance), total)
+    if mode == "real":
+        (folder / "base").mkdir()
+    copy_configuration(source, folder / "base" if mode == "real" else folder)
     plan.save(folder / "plan.toml")
     info = CheckpointInfo(source.name, mode, plan.target, layout.fp32_bytes, written)
     write_info(folder, info)
@@ -115,67 +115,10 @@ def oriented(weight: torch.Tensor, transposed: bool) -> torch.Tensor:
     return weight.t() if transposed else weight
 
 
-def _write_shards(folder: Path, tensors: Iterator[tuple[str, torch.Tensor]], total_bytes: int) -> int:
-    """Store ``tensors`` in files of about ``SHARD_BYTES`` with the usual index; returns their bytes."""
-    from safetensors import SafetensorError
-    from safetensors.torch import save_file
-
-    limit = max(SHARD_BYTES, total_bytes // MAX_SHARDS)
-    shards: list[list[str]] = []
-    pending: dict[str, torch.Tensor] = {}
-    written = pending_bytes = 0
-
-    def flush() -> None:
-        nonlocal pending, pending_bytes
-        try:
-            save_file(pending, folder / f"shard-{len(shards)}", metadata={"format": "pt"})
-        except SafetensorError as error:  # safetensors wraps the system's error in its own
-            full = "os error 28" in str(error)
-            raise OSError(errno.ENOSPC if full else errno.EIO, str(error)) from error
-        shards.append(list(pending))
-        pending, pending_bytes = {}, 0
-
-    for name, tensor in tensors:
-        pending[name] = tensor
-        pending_bytes += tensor.numel() * tensor.element_size()
-        written += tensor.numel() * tensor.element_size()
-        if pending_bytes >= limit:
-            flush()
-    if pending:
-        flush()
-    names = [f"model-{i + 1:05d}-of-{len(shards):05d}.safetensors" for i in range(len(shards))]
-    if len(names) == 1:
-        names = ["model.safetensors"]
-    for i, name in enumerate(names):
-        (folder / f"shard-{i}").rename(folder / name)
-    if len(names) > 1:
-        weight_map = {tensor: name for name, shard in zip(names, shards, strict=True) for tensor in shard}
-        index = {"metadata": {"total_size": written}, "weight_map": weight_map}
-        write_text(folder / "model.safetensors.index.json", json.dumps(index, indent=1) + "\n")
-    return written
-
-
 def source_of(folder: Path) -> ModelSource:
     """A checkpoint as a model source, under the name of the model it was made from."""
     base = folder / "base"
     return ModelSource(read_info(folder).model, base if base.is_dir() else folder, folder)
-
-
-def _copy_configuration(source: ModelSource, folder: Path, mode: Mode) -> None:
-    """The model's configuration and tokenizer: at the top of a fake checkpoint, in ``base/`` of a real one."""
-    if mode == "real":
-        folder = folder / "base"
-        folder.mkdir()
-    config = json.loads((source.folder / "config.json").read_text())
-    for outdated in ("quantization_config", "torch_dtype"):  # the latter is dtype's former name
-        config.pop(outdated, None)
-    config["dtype"] = "float32"
-    write_text(folder / "config.json", json.dumps(config, indent=2) + "\n")
-    for file in source.folder.iterdir():
-        if file.name.startswith(
-            ("tokenizer", "vocab", "merges", "special_tokens", "added_tokens", "generation_config", "chat_template")
-        ):
-            (folder / file.name).write_bytes(file.read_bytes())
 
 
 # --- Loading ----------------------------------------------------------------------------------------------------------

@@ -1,0 +1,124 @@
+"""Everything about a fine-tuning run that can be checked before weights are loaded and processes started."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from genaccel import console, devices, models
+from genaccel.console import format_bytes
+from genaccel.errors import UserError
+from genaccel.finetune.batches import DataPlan
+from genaccel.finetune.config import FinetuneConfig
+from genaccel.finetune.data import TokenizedData, load_conversations, split, tokenize
+from genaccel.hardware import find_cluster
+from genaccel.predict.memory import LoraPlan, MemoryEstimate, TrainingPlan, estimate
+from genaccel.shapes import ModelShape, shape_of_config
+from genaccel.store import check_output_folder, check_writable
+from genaccel.train import attention
+from genaccel.train.config import TrainConfig
+from genaccel.train.engine import DTYPES
+
+if TYPE_CHECKING:
+    from genaccel.devices import Device
+    from genaccel.models import ModelSource
+
+NO_SHARE = 1.05  # an estimate may be this much above what there is before a run is refused: it is an estimate
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A checked run: names resolved, data tokenized, memory estimated; no weight was loaded."""
+
+    config: FinetuneConfig
+    train_config: TrainConfig
+    device: Device
+    source: ModelSource
+    shape: ModelShape
+    tokenizer: Any
+    data: TokenizedData
+    held_out: TokenizedData | None
+    plan: DataPlan
+    num_steps: int
+    memory: MemoryEstimate
+
+
+def prepare(config: FinetuneConfig, train_config: TrainConfig) -> Prepared:
+    """Check and tokenize; the first problem is a ``UserError``."""
+    config.check()
+    train_config.check()
+    device = devices.get(config.device)
+    check_writable(config.runs)
+    if config.output is not None:
+        check_output_folder(config.output)
+    if train_config.checkpoints is not None:
+        check_writable(train_config.checkpoints)
+    if train_config.precision == "fp16" and device.NAME == "cpu":
+        raise UserError("fp16 training needs loss scaling, which a CPU does not have.", "Use --precision bf16 or fp32.")
+    source = models.resolve(config.model)
+    model_config = json.loads((source.folder / "config.json").read_text())
+    shape = shape_of_config(model_config, source.name)
+    if shape.context is not None and config.length > shape.context:
+        raise UserError(
+            f"--length is {config.length}, but {source.name} was made for {shape.context} tokens.", "Choose a shorter one."
+        )
+    softcap = model_config.get("attn_logit_softcapping")
+    attention.check(train_config.attention, device, DTYPES[train_config.precision], shape.head_dim, softcap)
+    memory = estimate(shape, training_plan(config, train_config))
+    check_memory(memory, device.memory_bytes(), train_config.processes if device.NAME == "cpu" else 1, device.NAME)
+    tokenizer = models.load_tokenizer(source)
+    conversations = load_conversations(config.dataset, config.data_dir)
+    with console.status(f"Tokenizing {config.dataset}"):
+        cache = models.cache_folder() / "tokenized"
+        data = tokenize(conversations, tokenizer, models.tokenizer_fingerprint(source), config.length, cache, config.too_long)
+    data, held_out = split(data, config.holdout, train_config.seed) if config.holdout else (data, None)
+    plan = DataPlan(data, config.length, config.packing, train_config.global_batch, train_config.seed)
+    num_steps = train_config.steps or max(1, plan.num_samples // train_config.global_batch)
+    return Prepared(
+        config, train_config, device, source, shape, tokenizer, data, held_out, plan, num_steps, memory
+    )
+
+
+def training_plan(config: FinetuneConfig, train_config: TrainConfig) -> TrainingPlan:
+    """The run as the memory estimate sees it."""
+    return TrainingPlan(
+        strategy=train_config.strategy,
+        processes=train_config.shard_processes or train_config.processes,
+        micro_batch=train_config.micro_batch_size,
+        length=config.length,
+        precision=train_config.precision,
+        lora=LoraPlan(config.lora_rank, config.lora_targets) if config.lora else None,
+        activation_checkpointing=train_config.activation_checkpointing,
+        attention=train_config.attention,
+    )
+
+
+def check_memory(memory: MemoryEstimate, available: int | None, sharing: int, where: str) -> None:
+    """Refuse a run whose estimate (predicted) exceeds the memory of one device, or of a CPU shared by processes."""
+    if available is None:
+        return
+    share = available / sharing
+    if memory.total_bytes > share * NO_SHARE:
+        parts = ", ".join(f"{name} {format_bytes(size)}" for name, size in memory.largest_parts())
+        raise UserError(
+            f"This run would need about {format_bytes(memory.total_bytes)} a process (predicted: {parts}), "
+            f"but {where} has {format_bytes(share)} for each.",
+            "Shard it (--strategy fsdp or zero3), add --lora or --activation-checkpointing, or a smaller --micro-batch.",
+        )
+
+
+def check_on_cluster(config: FinetuneConfig, train_config: TrainConfig) -> tuple[MemoryEstimate, float]:
+    """Validate a run for a cluster of the catalogue without weights or data: (estimate, share of a card left free)."""
+    from genaccel.shapes import find_shape
+
+    config.check()
+    train_config.check()
+    cluster = find_cluster(config.cluster or "")
+    shape = find_shape(config.model)
+    if shape.context is not None and config.length > shape.context:
+        raise UserError(f"--length is {config.length}, but {shape.name} was made for {shape.context} tokens.", "")
+    memory = estimate(shape, training_plan(config, train_config))
+    card = cluster.accelerator.memory_bytes
+    check_memory(memory, card, 1, f"{cluster.name}'s {cluster.accelerator.name}")
+    return memory, 1 - memory.total_bytes / card if card else float("nan")

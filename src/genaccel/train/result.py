@@ -1,0 +1,91 @@
+"""Steps of every process -> figures and curves of a record."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from typing import Any
+
+from genaccel.measure import Samples
+from genaccel.records import Figure
+from genaccel.train.meter import PHASES, Step, step_samples
+
+
+def speed_figures(by_rank: Sequence[Sequence[Step]], num_warmup: int, unit: str) -> list[Figure]:
+    """Throughput (global and per device), the length of a step and of its phases, and what was communicated.
+
+    ``unit`` is what ``Step.tokens`` counts: tokens or images.
+    """
+    seconds, rates = step_samples(by_rank, num_warmup)
+    world = len(by_rank)
+    how = f"{len(seconds.values)} steps after {seconds.num_warmup} of warm-up, slowest process of each step"
+    per = Samples(tuple(v / world for v in rates.values), rates.num_warmup)
+    counted = f"{unit} without padding, all {world} processes together" if world > 1 else f"{unit} without padding"
+    figures = [
+        _median(f"train_{unit}_per_second", rates, f"{unit}/s", f"{counted}; {how}"),
+        _median(f"train_{unit}_per_second_per_device", per, f"{unit}/s", f"{unit} without padding, one device; {how}"),
+        _median("step_seconds", seconds, "s", how),
+        Figure("step_seconds_p95", percentile(seconds.values, 0.95), "s", "measured", f"95th percentile; {how}"),
+    ]
+    steps = [s for steps in by_rank for s in steps[seconds.num_warmup :]]
+    for phase in PHASES:
+        values = [getattr(s, phase) for s in steps]
+        figures.append(_plain(f"{phase}_seconds", statistics.median(values), "s", f"median over steps and processes; {how}"))
+    return figures + _communication(steps, how)
+
+
+def _communication(steps: Sequence[Step], how: str) -> list[Figure]:
+    what = {
+        "communication_bytes": ("B", "handed to collectives by one process in a step"),
+        "communication_calls": ("", "collectives of one process in a step"),
+        "communication_seconds": ("s", "some collective was under way on one process"),
+        "exposed_communication_seconds": ("s", "one process stood still for a collective"),
+    }
+    found = []
+    for name, (unit, meaning) in what.items():
+        values = [getattr(s, name) for s in steps]
+        known = [v for v in values if math.isfinite(v)]
+        value = statistics.median(known) if known else None
+        note = "" if known else "unknown here"
+        found.append(Figure(name, value, unit, "measured", f"{meaning}, median; {how}", note=note))
+    return found
+
+
+def curves(by_rank: Sequence[Sequence[Step]]) -> dict[str, Any]:
+    """What happened step by step, for the report: lists of equal length, and each process's medians."""
+    first = by_rank[0]
+    together = list(zip(*by_rank, strict=True))
+    rows = [
+        {name: statistics.median([getattr(s, name) for s in steps]) for name in ("seconds", *PHASES)} for steps in by_rank
+    ]
+    return {
+        "step": [s.step + 1 for s in first],
+        "loss": [s.loss for s in first],
+        "gradient_norm": [_finite(s.gradient_norm) for s in first],
+        "learning_rate": [s.learning_rate for s in first],
+        "step_seconds": [max(s.seconds for s in ranks) for ranks in together],
+        "tokens": [sum(s.tokens for s in ranks) for ranks in together],
+        "by_rank": rows,
+    }
+
+
+def percentile(values: Sequence[float], share: float) -> float:
+    """Linear interpolation between the order statistics."""
+    ordered = sorted(values)
+    place = share * (len(ordered) - 1)
+    low = math.floor(place)
+    high = min(low + 1, len(ordered) - 1)
+    return ordered[low] + (place - low) * (ordered[high] - ordered[low])
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def _median(name: str, samples: Samples, unit: str, protocol: str) -> Figure:
+    return Figure(name, samples.median, unit, "measured", f"median of {protocol}", samples.values, samples.spread)
+
+
+def _plain(name: str, value: float, unit: str, protocol: str) -> Figure:
+    return Figure(name, value, unit, "measured", protocol)
