@@ -27,7 +27,7 @@ def catalogue(tmp_path, monkeypatch):
     [("a100", "cuda", "fp16", "int8"), ("gaudi2", "hpu", "bf16", "fp8_e4m3"), ("cpu", "cpu", "bf16", "int8")],
 )
 def test_targets_have_the_studys_pairs(name, runtime, high, low):
-    found = hardware.find_accelerator(name)
+    found = hardware.find_target(name)
     assert (found.name, found.runtime) == (name, runtime)
     assert found.quantize == hardware.PrecisionPair(high, low)
 
@@ -37,12 +37,13 @@ def test_every_file_is_found_and_everything_it_names_exists():
     assert {f.name.removesuffix(".toml") for f in folder.iterdir()} == set(hardware.accelerators())
     for item in hardware.accelerators().values():
         assert item.runtime in devices.NAMES
-        assert {item.quantize.high, item.quantize.low} <= set(FORMATS)
+    for item in hardware.targets().values():
+        assert {item.pair.high, item.pair.low} <= set(FORMATS)
 
 
 def test_an_unknown_target_offers_the_nearest():
     with pytest.raises(UserError) as caught:
-        hardware.find_accelerator("gaudi")
+        hardware.find_target("gaudi")
     assert caught.value.message == "There is no target 'gaudi'."
     assert "gaudi2" in caught.value.hint
 
@@ -53,7 +54,7 @@ GOOD = 'name = "x1"\ndescription = "X"\nruntime = "cuda"\n[quantize]\nhigh = "fp
 def test_a_new_accelerator_is_one_file(catalogue):
     (catalogue / "x1.toml").write_text(GOOD)
     (catalogue / "notes.txt").write_text("not TOML [")
-    assert hardware.find_accelerator("x1").description == "X"
+    assert hardware.find_target("x1").description == "X"
 
 
 @pytest.mark.parametrize(

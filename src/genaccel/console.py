@@ -17,12 +17,14 @@ if TYPE_CHECKING:
     from genaccel.errors import UserError
 
 json_mode = False
+muted = False
+"""Set in all processes of a run but the first: what they would say has been said."""
 
 
 def _stderr() -> Console:
     from rich.console import Console
 
-    return Console(stderr=True, highlight=False, soft_wrap=True)
+    return Console(stderr=True, highlight=False, soft_wrap=True, quiet=muted)
 
 
 def note(text: str) -> None:
@@ -45,6 +47,8 @@ def fail(error: UserError) -> None:
 
 def emit(document: Any, text: Callable[[], None]) -> None:
     """A command's result: ``document`` as JSON under ``--json``, otherwise what ``text`` prints."""
+    if muted:
+        return
     if json_mode:
         sys.stdout.write(json.dumps(document, indent=1, allow_nan=False, ensure_ascii=False) + "\n")
     else:

@@ -9,8 +9,10 @@ from collections.abc import Iterable
 class UserError(Exception):
     """A mistake or a limit that the user can do something about.
 
-    The command line prints ``message`` and ``hint`` without a traceback and exits with code 2.
+    The command line prints ``message`` and ``hint`` without a traceback and exits with ``exit_code``.
     """
+
+    exit_code = 2
 
     def __init__(self, message: str, hint: str = "") -> None:
         super().__init__(message)

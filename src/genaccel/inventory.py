@@ -67,11 +67,11 @@ def _metrics() -> Rows:
 
 
 def _targets() -> Rows:
-    from genaccel.hardware import accelerators
+    from genaccel.hardware import targets
 
     return [
-        {"target": a.name, "high": a.quantize.high, "low": a.quantize.low, "runtime": a.runtime, "about": a.description}
-        for a in accelerators().values()
+        {"target": a.name, "high": a.pair.high, "low": a.pair.low, "runtime": a.runtime, "about": a.description}
+        for a in targets().values()
     ]
 
 

@@ -51,3 +51,45 @@ def _print_estimates(record: Record) -> None:
         protocols.setdefault(f.protocol + (f"; {f.note}" if f.note else ""), []).append(f.name)
     for protocol, names in protocols.items():
         console.say(f"  {', '.join(names)}: {protocol}")
+
+
+TRAINING_COLUMNS = (
+    ("tok/s", "train_tokens_per_second", lambda v: f"{v:,.0f}"),
+    ("step", "step_seconds", lambda v: f"{v:.3f} s"),
+    ("p95", "step_seconds_p95", lambda v: f"{v:.3f} s"),
+    ("forward", "forward_seconds", lambda v: f"{v:.3f}"),
+    ("backward", "backward_seconds", lambda v: f"{v:.3f}"),
+    ("optimizer", "optimizer_seconds", lambda v: f"{v:.3f}"),
+    ("sent a step", "communication_bytes", console.format_bytes),
+    ("comm.", "communication_seconds", lambda v: f"{v:.3f}"),
+    ("exposed", "exposed_communication_seconds", lambda v: f"{v:.3f}"),
+    ("peak memory", "peak_memory_bytes", console.format_bytes),
+    ("first loss", "first_loss", lambda v: f"{v:.4f}"),
+    ("last loss", "last_loss", lambda v: f"{v:.4f}"),
+    ("MFU", "mfu", lambda v: f"{v:.1%}"),
+)
+
+
+def print_training(records: Sequence[Record]) -> None:
+    """Fine-tuning runs side by side, the protocol of their speed, held-out losses and answers."""
+    head = ("run", "mode", "attention")
+    rows = []
+    for record in records:
+        figures = [(record.figure(name), show) for _, name, show in TRAINING_COLUMNS]
+        cells = ["-" if f is None or f.value is None else show(f.value) for f, show in figures]
+        rows.append([record.label, record.mode, str(record.config["attention"].value), *cells])
+    titles = [*head, *(title for title, _, _ in TRAINING_COLUMNS)]
+    console.table("", titles, rows, tuple(range(len(head), len(titles))))
+    speeds = [f for r in records if (f := r.figure("train_tokens_per_second"))]
+    for protocol in dict.fromkeys(f.protocol for f in speeds):
+        console.say(f"  tok/s: {protocol}")
+    console.say("  seconds of phases and bytes are medians of one process; everything was measured")
+    for record in records:
+        before, after = record.figure("held_out_loss_before"), record.figure("held_out_loss_after")
+        if after is not None and after.value is not None:
+            was = f"{before.value:.4f} -> " if before is not None and before.value is not None else ""
+            console.say(f"  {record.label}: held-out loss {was}{after.value:.4f} nats per target")
+        answers = record.details.get("answers") or {}
+        for when in ("before", "after"):
+            if answers.get(when) is not None:
+                console.say(f"  answer {when}: {answers[when]}")

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from genaccel.errors import UserError
-from genaccel.hardware import accelerators, find_accelerator
+from genaccel.hardware import find_target, targets
 from genaccel.plans import LayerScore, ModelLayout, SensitivityReport, WeightInfo, find_format
-from genaccel.quantize.planner import Allocation, make_plan
+from genaccel.pair.planner import Allocation, make_plan
 
 WEIGHTS = tuple(WeightInfo(f"l.{i}.w", (64, 64), i, "linear") for i in range(8))
 LAYOUT = ModelLayout("l", 8, (WeightInfo("emb", (32, 64), None, "embedding"), *WEIGHTS), other_elements=0)
@@ -25,8 +25,8 @@ RISING = report([i / 10 for i in range(8)])
 
 
 def high_layers(allocation: Allocation, scores=RISING, target: str = "cpu") -> set[int]:
-    formats = make_plan(scores, LAYOUT, find_accelerator(target), allocation).formats
-    return {i for i in range(8) if formats[f"l.{i}"] == find_accelerator(target).quantize.high}
+    formats = make_plan(scores, LAYOUT, find_target(target), allocation).formats
+    return {i for i in range(8) if formats[f"l.{i}"] == find_target(target).pair.high}
 
 
 def test_the_share_takes_the_most_sensitive():
@@ -57,17 +57,17 @@ def test_compression_is_a_hard_bound_and_wastes_no_layer(wanted):
     ("embeddings", "form"), [("high", "bf16"), ("low", "int8"), ("keep", "fp32"), ("int4_g32", "int4_g32")]
 )
 def test_the_embedding_gets_what_was_asked(embeddings, form):
-    plan = make_plan(RISING, LAYOUT, find_accelerator("cpu"), Allocation(embeddings=embeddings))
+    plan = make_plan(RISING, LAYOUT, find_target("cpu"), Allocation(embeddings=embeddings))
     assert plan.formats["emb"] == form
 
 
 def test_every_target_has_a_pair_of_known_formats():
-    pairs = {name: (a.quantize.high, a.quantize.low) for name, a in accelerators().items()}
+    pairs = {name: (a.pair.high, a.pair.low) for name, a in targets().items()}
     assert pairs["a100"] == ("fp16", "int8")
     assert pairs["gaudi2"] == ("bf16", "fp8_e4m3")
     assert pairs["cpu"] == ("bf16", "int8")
-    for accelerator in accelerators().values():
-        assert find_format(accelerator.quantize.high).bits > find_format(accelerator.quantize.low).bits
+    for accelerator in targets().values():
+        assert find_format(accelerator.pair.high).bits > find_format(accelerator.pair.low).bits
 
 
 def test_scores_may_come_in_any_order():
@@ -87,7 +87,7 @@ def test_a_report_that_scores_other_layers_is_refused(change, sentence):
     scores = list(RISING.scores)
     scores[2] = replace(scores[2], **change)
     with pytest.raises(UserError) as caught:
-        make_plan(SensitivityReport("m", "magnitude", tuple(scores)), LAYOUT, find_accelerator("cpu"), Allocation())
+        make_plan(SensitivityReport("m", "magnitude", tuple(scores)), LAYOUT, find_target("cpu"), Allocation())
     assert sentence in caught.value.message
 
 
@@ -98,7 +98,7 @@ def test_compression_must_be_asked_for(compression):
 
 
 def test_what_was_done_is_in_the_plan():
-    plan = make_plan(RISING, LAYOUT, find_accelerator("a100"), Allocation(share=0.25, embeddings="keep"))
+    plan = make_plan(RISING, LAYOUT, find_target("a100"), Allocation(share=0.25, embeddings="keep"))
     assert (plan.model, plan.target) == ("m", "a100")
     assert plan.method == "magnitude: 2 of 8 layers high, share 0.25, embeddings keep"
     assert list(plan.formats) == ["emb", *(f"l.{i}" for i in range(8))]
@@ -109,7 +109,7 @@ def test_an_untied_head_gets_a_line_of_its_own_and_a_tied_one_none():
     for tied_to, lines in ((None, 10), ("emb", 9)):
         head = WeightInfo("head", (32, 64), None, "head", tied_to)
         layout = ModelLayout("l", 8, (*LAYOUT.weights, head), other_elements=0)
-        plan = make_plan(RISING, layout, find_accelerator("cpu"), Allocation(embeddings="int4_g64"))
+        plan = make_plan(RISING, layout, find_target("cpu"), Allocation(embeddings="int4_g64"))
         assert len(plan.formats) == lines
         assert plan.formats.get("head", "int4_g64") == "int4_g64"
         layout.resolve(plan.formats)
@@ -117,4 +117,4 @@ def test_an_untied_head_gets_a_line_of_its_own_and_a_tied_one_none():
 
 def test_a_report_of_another_model_is_refused():
     with pytest.raises(UserError, match="has 3 layers, m has 8"):
-        make_plan(report([1.0, 2.0, 3.0]), LAYOUT, find_accelerator("cpu"), Allocation())
+        make_plan(report([1.0, 2.0, 3.0]), LAYOUT, find_target("cpu"), Allocation())

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
-from genaccel.finetune.workload import loss_sum
+from genaccel.finetune.loss import loss_sum
 
 LENGTHS = (7, 12, 5, 9, 16, 3, 11, 8)  # unequal, so that processes and micro-batches have unequal numbers of targets
 

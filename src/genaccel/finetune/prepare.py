@@ -6,15 +6,15 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from genaccel import console, devices, models
+from genaccel import devices, models
 from genaccel.console import format_bytes
 from genaccel.errors import UserError
 from genaccel.finetune.batches import DataPlan
 from genaccel.finetune.config import FinetuneConfig
-from genaccel.finetune.data import TokenizedData, load_conversations, split, tokenize
+from genaccel.finetune.data import TokenizedData, load_dataset_named, split, tokenize, tokenizer_hash
 from genaccel.hardware import find_cluster
-from genaccel.predict.memory import LoraPlan, MemoryEstimate, TrainingPlan, estimate
-from genaccel.shapes import ModelShape, shape_of_config
+from genaccel.predict.memory import MemoryEstimate, TrainingPlan, estimate
+from genaccel.shapes import ModelShape, find_shape, shape_of_config
 from genaccel.store import check_output_folder, check_writable
 from genaccel.train import attention
 from genaccel.train.config import TrainConfig
@@ -68,10 +68,9 @@ def prepare(config: FinetuneConfig, train_config: TrainConfig) -> Prepared:
     memory = estimate(shape, training_plan(config, train_config))
     check_memory(memory, device.memory_bytes(), train_config.processes if device.NAME == "cpu" else 1, device.NAME)
     tokenizer = models.load_tokenizer(source)
-    conversations = load_conversations(config.dataset, config.data_dir)
-    with console.status(f"Tokenizing {config.dataset}"):
-        cache = models.cache_folder() / "tokenized"
-        data = tokenize(conversations, tokenizer, models.tokenizer_fingerprint(source), config.length, cache, config.too_long)
+    dataset = load_dataset_named(config.dataset, config.data_dir)
+    hashed, cache = tokenizer_hash(source.folder), models.cache_folder() / "tokenized"
+    data = tokenize(dataset, tokenizer, hashed, config.length, cache, config.too_long)
     data, held_out = split(data, config.holdout, train_config.seed) if config.holdout else (data, None)
     plan = DataPlan(data, config.length, config.packing, train_config.global_batch, train_config.seed)
     num_steps = train_config.steps or max(1, plan.num_samples // train_config.global_batch)
@@ -88,7 +87,8 @@ def training_plan(config: FinetuneConfig, train_config: TrainConfig) -> Training
         micro_batch=train_config.micro_batch_size,
         length=config.length,
         precision=train_config.precision,
-        lora=LoraPlan(config.lora_rank, config.lora_targets) if config.lora else None,
+        lora_rank=config.lora_rank if config.lora else None,
+        lora_targets=config.lora_targets,
         activation_checkpointing=train_config.activation_checkpointing,
         attention=train_config.attention,
     )
@@ -110,8 +110,6 @@ def check_memory(memory: MemoryEstimate, available: int | None, sharing: int, wh
 
 def check_on_cluster(config: FinetuneConfig, train_config: TrainConfig) -> tuple[MemoryEstimate, float]:
     """Validate a run for a cluster of the catalogue without weights or data: (estimate, share of a card left free)."""
-    from genaccel.shapes import find_shape
-
     config.check()
     train_config.check()
     cluster = find_cluster(config.cluster or "")
@@ -119,6 +117,6 @@ def check_on_cluster(config: FinetuneConfig, train_config: TrainConfig) -> tuple
     if shape.context is not None and config.length > shape.context:
         raise UserError(f"--length is {config.length}, but {shape.name} was made for {shape.context} tokens.", "")
     memory = estimate(shape, training_plan(config, train_config))
-    card = cluster.accelerator.memory_bytes
-    check_memory(memory, card, 1, f"{cluster.name}'s {cluster.accelerator.name}")
+    card = cluster.card.memory_bytes
+    check_memory(memory, card, 1, f"a {cluster.card.name} of {cluster.name}")
     return memory, 1 - memory.total_bytes / card if card else float("nan")

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
-import torch.nn.functional as F
 from torch import nn
+
+from genaccel.finetune.batches import padded_batches
+from genaccel.finetune.loss import loss_sum
 
 if TYPE_CHECKING:
     from genaccel.finetune.batches import Batch, DataPlan
+    from genaccel.finetune.data import TokenizedData
+    from genaccel.train.engine import Steps
     from genaccel.train.group import Group
 
 
@@ -25,8 +29,7 @@ class LanguageModelling:
 
     def micro_batches(self, step: int) -> Iterator[Batch]:
         """This process's micro-batches of a step."""
-        for samples in self.plan.for_rank(step, self.group.rank, self.group.world_size, self.micro_batch):
-            yield self.plan.batch(samples)
+        yield from self.plan.micro_batches(step, self.group.rank, self.group.world_size, self.micro_batch)
 
     def num_targets(self, step: int) -> float:
         """Targets in the step's global batch."""
@@ -37,19 +40,27 @@ class LanguageModelling:
         return loss_sum(model, batch)
 
     def describe_step(self, step: int) -> str:
-        """The samples of a step."""
-        return f"samples {', '.join(map(str, self.plan.samples_of_step(step)))}"
+        """The records of a step."""
+        return f"records {', '.join(str(i + 1) for i in self.plan.examples_of_step(step))}"
 
 
-def loss_sum(model: nn.Module, batch: Batch) -> torch.Tensor:
-    """Cross-entropy summed over the targets of ``batch``, in nats, a scalar in fp32.
+@torch.no_grad()
+def held_out_loss(engine: Steps, held_out: TokenizedData, micro_batch: int, group: Group) -> float:
+    """Mean loss over all targets of ``held_out``, in nats; every process computes its part.
 
-    Logits are computed only where some row has a target: the vocabulary is the widest layer of a small model.
+    Under sharding every process must run the model as often as the others: those that run out repeat a batch that
+    then counts for nothing.
     """
-    wanted = (batch.targets >= 0).any(dim=0).nonzero()[:, 0]
-    more: dict[str, Any] = {} if batch.document_lengths is None else {"document_lengths": batch.document_lengths}
-    logits = model(
-        input_ids=batch.input_ids, position_ids=batch.position_ids, logits_to_keep=wanted, use_cache=False, **more
-    ).logits
-    targets = batch.targets[:, wanted]
-    return F.cross_entropy(logits.float().flatten(0, 1), targets.flatten(), ignore_index=-100, reduction="sum")
+    batches = padded_batches(held_out, micro_batch)
+    rounds = -(-len(batches) // group.world_size)
+    loss = targets = 0.0
+    for number in range(rounds):
+        index = number * group.world_size + group.rank
+        batch = batches[min(index, len(batches) - 1)].to(group.device.torch_device())
+        with engine.autocast():
+            part = float(loss_sum(engine.model, batch))
+        if index < len(batches):
+            loss += part
+            targets += batch.num_targets
+    loss, targets = group.sum([loss, targets])
+    return loss / targets

@@ -87,8 +87,8 @@ def _count_by_compression(scores: list[float], layout: ModelLayout, target: Acce
         if compression(num_high) >= allocation.compression:
             return num_high
     raise UserError(
-        f"A compression of {allocation.compression:g} cannot be reached with {target.quantize.high}/{target.quantize.low}; "
-        f"the most is {compression(0):.3f} with every layer in {target.quantize.low}.",
+        f"A compression of {allocation.compression:g} cannot be reached with {target.pair.high}/{target.pair.low}; "
+        f"the most is {compression(0):.3f} with every layer in {target.pair.low}.",
         "Ask for less, or let --embeddings low shrink the embedding too."
         if allocation.embeddings != "low"
         else "Ask for less, or choose a target with narrower formats.",

@@ -12,7 +12,7 @@ from genaccel.devices import Device
 from genaccel.errors import UserError, unknown
 from genaccel.evaluate.paired import paired_figures
 from genaccel.evaluate.run import JudgeConfig, Judgement, judge
-from genaccel.hardware import Accelerator, find_accelerator
+from genaccel.hardware import Accelerator, find_target
 from genaccel.models import LoadedModel, ModelSource
 from genaccel.plans import ModelLayout, PrecisionPlan, SensitivityReport, find_format, load_plan, load_sensitivity
 from genaccel.quantize import checkpoint
@@ -41,7 +41,7 @@ class Prepared:
 
 def prepare(config: QuantizeConfig, judge_config: JudgeConfig) -> Prepared:
     """Check everything that can be checked before anything slow begins; the first problem is a ``UserError``."""
-    target = find_accelerator(config.target)
+    target = find_target(config.target)
     if config.metric not in METRICS:
         raise unknown("sensitivity metric", config.metric, METRICS)
     if config.embeddings not in ("high", "low", "keep"):

@@ -137,18 +137,21 @@ class ZeroEngine:
         return found
 
     def _link_moments(self) -> None:
-        """Stages 1 and 2 let parameters find their moments after the first update of the first group only: do it for all."""
-        optimizer = self.engine.optimizer
-        if self.config.strategy == "zero3":
-            return
-        for flat in optimizer.single_partition_of_fp32_groups:
-            state = optimizer.optimizer.state[flat]
+        """Moments as zeros where no update has made them yet; in stages 1 and 2 also known to their parameters.
+
+        DeepSpeed itself does the latter after the first update of the first group only, which forgets the others.
+        """
+        zero = self.engine.optimizer
+        sharded = self.config.strategy == "zero3"
+        for flat in zero.fp32_partitioned_groups_flat if sharded else zero.single_partition_of_fp32_groups:
+            state = zero.optimizer.state[flat]
             for key in MOMENTS:
                 if key not in state:
                     state[key] = torch.zeros_like(flat)
             state.setdefault("step", torch.zeros(()))
-        optimizer._hp_optimizer_states_linked = False
-        optimizer._lazy_init_hp_params_optimizer_state()
+        if not sharded:
+            zero._hp_optimizer_states_linked = False
+            zero._lazy_init_hp_params_optimizer_state()
 
     def load(self, tensors: dict[str, torch.Tensor], updates: int) -> None:
         """Scatter ``tensors`` to the shards, and the fp32 weights to those that are computed with."""

@@ -1,0 +1,150 @@
+"""Commands about what is there: report, list, check."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Annotated, Any
+
+from cyclopts import Parameter
+
+from genaccel import console
+from genaccel.commands import app
+from genaccel.errors import UserError, did_you_mean
+from genaccel.origins import settings
+
+
+@app.command
+def report(runs: Path = Path("runs"), *, output: Annotated[Path, Parameter(alias="-o")] = Path("report.html")) -> None:
+    """Write one self-contained HTML report from a folder of records.
+
+    Parameters
+    ----------
+    runs
+        Folder of records.
+    output
+        HTML file to write.
+    """
+    from genaccel.report import write_report
+    from genaccel.store import read_records
+
+    records, problems = read_records(runs)
+    for problem in problems:
+        console.warn(problem)
+    if not records:
+        raise UserError(f"There are no records in {runs}.", "Run 'genaccel quantize' first.")
+    write_report(records, output)
+    console.emit(
+        {"report": str(output), "records": len(records)},
+        lambda: console.say(f"Report of {len(records)} records: {output}"),
+    )
+
+
+@app.command(name="list")
+def list_(what: str | None = None) -> None:
+    """Show devices and what was probed on them, models, texts, formats, metrics and targets.
+
+    Parameters
+    ----------
+    what
+        One of devices, models, texts, tasks, formats, metrics, targets; all by default.
+    """
+    from genaccel.inventory import SECTIONS, inventory
+
+    if what is not None and what not in SECTIONS:
+        raise UserError(f"There is nothing called '{what}' to list.", did_you_mean(what, SECTIONS))
+    found = inventory([what] if what else list(SECTIONS))
+
+    def text() -> None:
+        for name, rows in found.items():
+            columns = list(rows[0])
+            console.table(name, columns, [[str(row[c]) for c in columns] for row in rows])
+
+    console.emit(found, text)
+
+
+@app.command
+def check(*command: str) -> None:
+    """Validate a run without running it: 'genaccel check quantize MODEL ...' with the flags the run would have.
+
+    Parameters
+    ----------
+    command
+        The command to validate, as it would be typed after 'genaccel'.
+    """
+    check_run(command)
+
+
+def check_run(command: tuple[str, ...]) -> None:
+    """Parse ``command`` as if it were run, and resolve everything but run nothing."""
+    name = " ".join(command[:1])
+    if name not in CHECKS:
+        known = ", ".join(CHECKS)
+        raise UserError(f"'genaccel check' validates {known}, not '{name}'.", "genaccel check quantize MODEL")
+    _, bound, _ = app.parse_args(command, exit_on_error=False, print_error=False)
+    bound.apply_defaults()
+    given = bound.arguments
+    resolved = settings(*(value for key, value in given.items() if key in ("config", "judge", "train")))
+    found = CHECKS[name](given)
+
+    def text() -> None:
+        rows = [[name, str(s.value), s.origin] for name, s in resolved.items()]
+        console.table("Resolved configuration", ["setting", "value", "from"], rows)
+        for sentence in found.sentences:
+            console.say(sentence)
+
+    document = {"device": found.device, "config": {k: asdict(s) for k, s in resolved.items()}} | found.more
+    console.emit(document, text)
+
+
+@dataclass(frozen=True)
+class Checked:
+    """A run in which nothing is wrong: where it would run, what to say, and more for ``--json``."""
+
+    device: str
+    sentences: tuple[str, ...]
+    more: dict[str, Any] = field(default_factory=dict)
+
+
+def _runs_on(device: str) -> Checked:
+    return Checked(device, (f"Nothing is wrong with it; it would run on {device}.",))
+
+
+def _check_quantize(given: dict[str, Any]) -> Checked:
+    from genaccel.quantize.run import prepare
+
+    return _runs_on(prepare(given["config"], given["judge"]).device.NAME)
+
+
+def _check_evaluate(given: dict[str, Any]) -> Checked:
+    from genaccel.quantize.baseline import prepare_evaluation
+
+    return _runs_on(prepare_evaluation(given["config"], given["judge"]).device.NAME)
+
+
+def _check_finetune(given: dict[str, Any]) -> Checked:
+    from genaccel.finetune.prepare import check_on_cluster, prepare
+
+    config, train = given["config"], given["train"]
+    if config.cluster is None:
+        prepared = prepare(config, train)
+        device, memory, free = prepared.device.NAME, prepared.memory, None
+    else:
+        memory, free = check_on_cluster(config, train)
+        device = config.cluster
+    parts = [[name, console.format_bytes(size)] for name, size in memory.largest_parts()]
+    room = "" if free is None else f", which leaves {free:.0%} of the card free"
+    sentences = (
+        f"Memory of one process, predicted: {console.format_bytes(memory.total_bytes)}{room} "
+        f"({', '.join(' '.join(part) for part in parts)}).",
+        f"Nothing is wrong with it; it would run on {device}.",
+    )
+    return Checked(device, sentences, {"memory_estimate": memory.as_dict(), "free_share": free})
+
+
+CHECKS: dict[str, Callable[[dict[str, Any]], Checked]] = {
+    "quantize": _check_quantize,
+    "evaluate": _check_evaluate,
+    "finetune": _check_finetune,
+}

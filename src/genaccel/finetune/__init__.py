@@ -1,0 +1,1 @@
+"""Fine-tuning of language models: data, adapters, runs and their records."""

@@ -1,0 +1,1 @@
+"""Starting the processes of a run, or finding that somebody else did."""

@@ -1,0 +1,140 @@
+"""Signs of life: what a process is doing, for the launcher to tell which one failed, hung or was killed.
+
+Each process keeps one small file up to date from a thread of its own. The same thread ends the process when the
+training itself has shown no sign for too long: others would wait for it for ever.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+import time
+import traceback
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Literal
+
+from genaccel.errors import UserError
+
+PHASES = ("loading", "data", "forward", "backward", "waiting", "optimizer", "checkpoint")
+INTERVAL = 0.2  # seconds between looks
+STALLED_EXIT = 70
+
+
+@dataclass(frozen=True)
+class Sign:
+    """The last that was heard of a process."""
+
+    pid: int
+    rank: int
+    step: int
+    phase: str
+    time: float
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why a process ended, as it wrote it itself. ``waits`` tells one that stood in a collective when it stalled."""
+
+    kind: Literal["raised", "stalled"]
+    rank: int
+    step: int
+    phase: str
+    time: float
+    name: str
+    message: str
+    hint: str
+    waits: bool
+    trace: str
+
+
+class Heartbeat:
+    """The signs of one process, in ``folder``."""
+
+    def __init__(self, folder: Path, rank: int, timeout_seconds: float) -> None:
+        """Start the thread. ``timeout_seconds`` without a beat end the process with code 70."""
+        self.folder, self.rank, self.timeout = folder, rank, timeout_seconds
+        self._main = threading.get_ident()
+        self._now = (0, "loading", time.monotonic())
+        self._stop = threading.Event()
+        self._write()
+        self._thread = threading.Thread(target=self._watch, name="heartbeat", daemon=True)
+        self._thread.start()
+
+    def beat(self, step: int, phase: str) -> None:
+        """The process is in ``phase`` of ``step`` (counted from 0)."""
+        self._now = (step, phase, time.monotonic())
+
+    def stop(self) -> None:
+        """No more signs will come, and none is missed."""
+        self._stop.set()
+        self._thread.join()
+
+    def record_error(self, error: BaseException) -> None:
+        """Leave the reason why this process ends."""
+        self.stop()
+        text = error.message if isinstance(error, UserError) else (str(error) or type(error).__name__)
+        hint = error.hint if isinstance(error, UserError) else ""
+        trace = "".join(traceback.format_exception(error))
+        self._leave("raised", type(error).__name__, text, hint, False, trace)
+
+    def _watch(self) -> None:
+        written = None
+        while not self._stop.wait(INTERVAL):
+            if self._now != written:
+                written = self._now
+                self._write()
+            if time.monotonic() - self._now[2] > self.timeout:
+                self._end()
+
+    def _write(self) -> None:
+        step, phase, _ = self._now
+        sign = Sign(os.getpid(), self.rank, step, phase, time.time())
+        _replace(self.folder / f"rank-{self.rank}.sign.json", asdict(sign))
+
+    def _end(self) -> None:
+        frame = sys._current_frames().get(self._main)
+        stack = "".join(traceback.format_stack(frame)) if frame is not None else ""
+        waits = "torch/distributed" in stack or "deepspeed/comm" in stack or "_engine_run_backward" in stack
+        message = f"no progress for {self.timeout:g} s"
+        self._leave("stalled", "", message, "", waits, stack)
+        sys.stderr.write(f"rank {self.rank}: {message}, ending\n{stack}")
+        sys.stderr.flush()
+        os._exit(STALLED_EXIT)
+
+    def _leave(self, kind: str, name: str, message: str, hint: str, waits: bool, trace: str) -> None:
+        step, phase, _ = self._now
+        content = {
+            "kind": kind,
+            "rank": self.rank,
+            "step": step,
+            "phase": phase,
+            "time": time.time(),
+            "name": name,
+            "message": message,
+            "hint": hint,
+            "waits": waits,
+            "trace": trace,
+        }
+        _replace(self.folder / f"rank-{self.rank}.failure.json", content)
+
+
+def _replace(path: Path, content: dict[str, object]) -> None:
+    """Write without syncing: it is for a process on the same machine."""
+    temporary = path.with_suffix(f".{os.getpid()}.part")
+    temporary.write_text(json.dumps(content), encoding="utf-8")
+    os.replace(temporary, path)
+
+
+def read_signs(folder: Path) -> dict[int, Sign]:
+    """The last sign of every process."""
+    found = (Sign(**json.loads(file.read_text(encoding="utf-8"))) for file in folder.glob("rank-*.sign.json"))
+    return {sign.rank: sign for sign in found}
+
+
+def read_failures(folder: Path) -> dict[int, Failure]:
+    """What processes wrote when they failed."""
+    found = (Failure(**json.loads(file.read_text(encoding="utf-8"))) for file in folder.glob("rank-*.failure.json"))
+    return {failure.rank: failure for failure in found}
