@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -53,20 +53,17 @@ def _print_estimates(record: Record) -> None:
         console.say(f"  {', '.join(names)}: {protocol}")
 
 
-TRAINING_COLUMNS = (
-    ("tok/s", "train_tokens_per_second", lambda v: f"{v:,.0f}"),
-    ("step", "step_seconds", lambda v: f"{v:.3f} s"),
-    ("p95", "step_seconds_p95", lambda v: f"{v:.3f} s"),
-    ("forward", "forward_seconds", lambda v: f"{v:.3f}"),
-    ("backward", "backward_seconds", lambda v: f"{v:.3f}"),
-    ("optimizer", "optimizer_seconds", lambda v: f"{v:.3f}"),
-    ("sent a step", "communication_bytes", console.format_bytes),
-    ("comm.", "communication_seconds", lambda v: f"{v:.3f}"),
-    ("exposed", "exposed_communication_seconds", lambda v: f"{v:.3f}"),
-    ("peak memory", "peak_memory_bytes", console.format_bytes),
-    ("first loss", "first_loss", lambda v: f"{v:.4f}"),
-    ("last loss", "last_loss", lambda v: f"{v:.4f}"),
-    ("MFU", "mfu", lambda v: f"{v:.1%}"),
+Show = Callable[[float], str]
+SECONDS: Show = lambda v: f"{v:.3f}"  # noqa: E731
+TRAINING_COLUMNS: tuple[tuple[str, tuple[str, ...], Show], ...] = (
+    ("tokens/s", ("train_tokens_per_second",), lambda v: f"{v:,.0f}"),
+    ("step, p95, s", ("step_seconds", "step_seconds_p95"), SECONDS),
+    ("forward, backward, update, s", ("forward_seconds", "backward_seconds", "optimizer_seconds"), SECONDS),
+    ("sent a step", ("communication_bytes",), console.format_bytes),
+    ("sending, exposed, s", ("communication_seconds", "exposed_communication_seconds"), SECONDS),
+    ("peak memory", ("peak_memory_bytes",), console.format_bytes),
+    ("loss, first, last", ("first_loss", "last_loss"), lambda v: f"{v:.4f}"),
+    ("MFU", ("mfu",), lambda v: f"{v:.1%}"),
 )
 
 
@@ -75,15 +72,14 @@ def print_training(records: Sequence[Record]) -> None:
     head = ("run", "mode", "attention")
     rows = []
     for record in records:
-        figures = [(record.figure(name), show) for _, name, show in TRAINING_COLUMNS]
-        cells = ["-" if f is None or f.value is None else show(f.value) for f, show in figures]
+        cells = [" ".join(_shown(record, name, show) for name in names) for _, names, show in TRAINING_COLUMNS]
         rows.append([record.label, record.mode, str(record.config["attention"].value), *cells])
     titles = [*head, *(title for title, _, _ in TRAINING_COLUMNS)]
     console.table("", titles, rows, tuple(range(len(head), len(titles))))
     speeds = [f for r in records if (f := r.figure("train_tokens_per_second"))]
     for protocol in dict.fromkeys(f.protocol for f in speeds):
         console.say(f"  tok/s: {protocol}")
-    console.say("  seconds of phases and bytes are medians of one process; everything was measured")
+    console.say("  phases and bytes are medians of one process; everything was measured")
     for record in records:
         before, after = record.figure("held_out_loss_before"), record.figure("held_out_loss_after")
         if after is not None and after.value is not None:
@@ -93,3 +89,8 @@ def print_training(records: Sequence[Record]) -> None:
         for when in ("before", "after"):
             if answers.get(when) is not None:
                 console.say(f"  answer {when}: {answers[when]}")
+
+
+def _shown(record: Record, name: str, show: Show) -> str:
+    figure = record.figure(name)
+    return "-" if figure is None or figure.value is None else show(figure.value)

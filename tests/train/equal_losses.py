@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import torch
+from tests.train.random_tokens import RandomTokens
 
 from genaccel import models
 from genaccel.devices import get
@@ -22,7 +23,6 @@ from genaccel.train.loop import Run, train
 from genaccel.train.meter import Meter
 from genaccel.train.strategies import wrap
 from genaccel.train.traffic import Traffic, record_collectives
-from tests.train.random_tokens import RandomTokens
 
 
 def losses(folder: Path, config: TrainConfig, group: Group, lora: bool, num_steps: int, **more) -> Run:
@@ -73,7 +73,7 @@ def main() -> None:
             "about": run.engine.describe(),
         }
     if group.rank == 0:
-        print("RESULT " + json.dumps(found))
+        sys.stdout.write("RESULT " + json.dumps(found) + "\n")
     leave(group)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 
 import pytest
-
 from tests.train.launched import run_jobs
 
 pytestmark = [pytest.mark.slow, pytest.mark.distributed]
@@ -103,11 +102,13 @@ def resumed(tiny_llama, tmp_path_factory):
             folder = root / f"{writer}-{reader}"
             shutil.copytree(root / writer, folder)
             config = common | {"strategy": reader, "checkpoints": str(folder)}
-            (alone if reader == "single" else again).append({"name": f"{writer} {reader}", "steps": 6, "config": config})
+            (alone if reader == "single" else again).append(
+                {"name": f"{writer} {reader}", "steps": 6, "config": config}
+            )
     return whole, run_jobs(tiny_llama, again, 2) | run_jobs(tiny_llama, alone, 1)
 
 
-@pytest.mark.parametrize("reader", (*SHARDED, "single"))
+@pytest.mark.parametrize("reader", [*SHARDED, "single"])
 @pytest.mark.parametrize("writer", SHARDED)
 def test_any_strategy_goes_on_from_any_other(resumed, writer, reader):
     whole, again = resumed

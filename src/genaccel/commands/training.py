@@ -60,7 +60,8 @@ def _joined(train: TrainConfig, ranks: Ranks) -> TrainConfig:
     """The run's own number of processes is that of whoever started them."""
     if train.processes not in (1, ranks.world_size):
         raise UserError(
-            f"--processes is {train.processes}, but {ranks.started_by} started {ranks.world_size}.", "Leave --processes out."
+            f"--processes is {train.processes}, but {ranks.started_by} started {ranks.world_size}.",
+            "Leave --processes out.",
         )
     return replace(train, processes=ranks.world_size)
 
@@ -114,9 +115,7 @@ def _work(prepared: Prepared, ranks: Ranks | None) -> None:
 
 def _say_how_to_go_on(outcome: Outcome) -> None:
     said = f"Told to end after step {outcome.step}; checkpoint: {outcome.checkpoint}. Give the same command to go on."
-    console.emit(
-        {"ended_after_step": outcome.step, "checkpoint": str(outcome.checkpoint)}, lambda: console.say(said)
-    )
+    console.emit({"ended_after_step": outcome.step, "checkpoint": str(outcome.checkpoint)}, lambda: console.say(said))
 
 
 def _run_grid(config: FinetuneConfig, grid: tuple[str, ...]) -> None:

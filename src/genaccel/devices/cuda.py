@@ -73,7 +73,7 @@ def set_generator_state(state: torch.Tensor) -> None:
 
 def mark() -> Any:
     """An event in the current stream."""
-    event = torch.cuda.Event(enable_timing=True)
+    event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
     event.record()
     return event
 

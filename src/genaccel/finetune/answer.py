@@ -26,7 +26,9 @@ def answer(engine: Steps, tokenizer: Any, prompt: str, group: Group) -> str:
     device = group.device.torch_device()
     for _ in range(LONGEST):
         with engine.autocast():
-            logits = engine.model(input_ids=torch.tensor([ids], device=device), logits_to_keep=1, use_cache=False).logits
+            logits = engine.model(
+                input_ids=torch.tensor([ids], device=device), logits_to_keep=1, use_cache=False
+            ).logits
         ids.append(int(logits[0, -1].argmax()))
         if ids[-1] == tokenizer.eos_token_id:
             break

@@ -34,8 +34,12 @@ class Batch:
 
     def to(self, device: torch.device) -> Batch:
         """The same on ``device``."""
-        moved = (t.to(device, non_blocking=True) for t in (self.input_ids, self.position_ids, self.targets))
-        return replace(self, **dict(zip(("input_ids", "position_ids", "targets"), moved, strict=True)))
+        return replace(
+            self,
+            input_ids=self.input_ids.to(device, non_blocking=True),
+            position_ids=self.position_ids.to(device, non_blocking=True),
+            targets=self.targets.to(device, non_blocking=True),
+        )
 
 
 def _document(data: TokenizedData, example: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -159,7 +163,8 @@ class DataPlan:
     def micro_batches(self, step: int, rank: int, world_size: int, size: int) -> Iterator[Batch]:
         """The micro-batches of ``size`` samples that process ``rank`` computes: its contiguous part of the global batch."""
         mine = self.global_batch // world_size
-        assert mine * world_size == self.global_batch and mine % size == 0, "checked before a run begins"
+        assert mine * world_size == self.global_batch, "checked before a run begins"
+        assert mine % size == 0, "checked before a run begins"
         samples = self.samples_of_step(step)[rank * mine : (rank + 1) * mine]
         for start in range(0, mine, size):
             examples = [i for sample in samples[start : start + size] for i in sample]

@@ -24,7 +24,7 @@ class FinetuneConfig:
     length
         Longest sequence in tokens.
     too_long
-        What happens to a record that is longer: error, truncate or drop.
+        What happens to a record that is longer: error, truncate or drop; the first such is always named.
     packing
         Fill rows of --length tokens with several documents, which do not see each other; otherwise one a row, padded.
     holdout
@@ -54,7 +54,7 @@ class FinetuneConfig:
     dataset: str = "pydoc"
     data_dir: Path | None = None
     length: int = 512
-    too_long: Literal["error", "truncate", "drop"] = "error"
+    too_long: Literal["error", "truncate", "drop"] = "truncate"
     packing: bool = True
     holdout: int = 0
     lora: bool = False

@@ -32,7 +32,7 @@ def add_adapters(model: Any, config: FinetuneConfig, seed: int) -> Any:
             raise UserError(f"No linear layer is called '{target}'.", f"There are {', '.join(known)}.")
     settings = LoraConfig(
         r=config.lora_rank,
-        lora_alpha=config.lora_alpha,  # type: ignore[arg-type]  # peft divides it by r as it is
+        lora_alpha=config.lora_alpha,
         target_modules=list(wanted),
         task_type="CAUSAL_LM",
         fan_in_fan_out=any(w.transposed for w in layout.weights),

@@ -11,7 +11,8 @@ from genaccel.console import format_bytes
 from genaccel.errors import UserError
 from genaccel.finetune.batches import DataPlan
 from genaccel.finetune.config import FinetuneConfig
-from genaccel.finetune.data import TokenizedData, load_dataset_named, split, tokenize, tokenizer_hash
+from genaccel.finetune.data import TokenizedData, split, tokenize, tokenizer_hash
+from genaccel.finetune.datasets import load_dataset_named
 from genaccel.hardware import find_cluster
 from genaccel.predict.memory import MemoryEstimate, TrainingPlan, estimate
 from genaccel.shapes import ModelShape, find_shape, shape_of_config
@@ -42,6 +43,7 @@ class Prepared:
     plan: DataPlan
     num_steps: int
     memory: MemoryEstimate
+    warnings: tuple[str, ...] = ()
 
 
 def prepare(config: FinetuneConfig, train_config: TrainConfig) -> Prepared:
@@ -61,7 +63,8 @@ def prepare(config: FinetuneConfig, train_config: TrainConfig) -> Prepared:
     shape = shape_of_config(model_config, source.name)
     if shape.context is not None and config.length > shape.context:
         raise UserError(
-            f"--length is {config.length}, but {source.name} was made for {shape.context} tokens.", "Choose a shorter one."
+            f"--length is {config.length}, but {source.name} was made for {shape.context} tokens.",
+            "Choose a shorter one.",
         )
     softcap = model_config.get("attn_logit_softcapping")
     attention.check(train_config.attention, device, DTYPES[train_config.precision], shape.head_dim, softcap)
@@ -71,11 +74,12 @@ def prepare(config: FinetuneConfig, train_config: TrainConfig) -> Prepared:
     dataset = load_dataset_named(config.dataset, config.data_dir)
     hashed, cache = tokenizer_hash(source.folder), models.cache_folder() / "tokenized"
     data = tokenize(dataset, tokenizer, hashed, config.length, cache, config.too_long)
+    warnings = data.warnings(config.dataset, config.length)
     data, held_out = split(data, config.holdout, train_config.seed) if config.holdout else (data, None)
     plan = DataPlan(data, config.length, config.packing, train_config.global_batch, train_config.seed)
     num_steps = train_config.steps or max(1, plan.num_samples // train_config.global_batch)
     return Prepared(
-        config, train_config, device, source, shape, tokenizer, data, held_out, plan, num_steps, memory
+        config, train_config, device, source, shape, tokenizer, data, held_out, plan, num_steps, memory, warnings
     )
 
 

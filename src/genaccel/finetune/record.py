@@ -72,7 +72,7 @@ def make_record(
             "memory_estimate": prepared.memory.as_dict(),
         },
         artefacts={} if config.output is None else {"model": str(config.output)},
-        warnings=_warnings(figures),
+        warnings=(*prepared.warnings, *_warnings(figures)),
     )
 
 
@@ -106,7 +106,9 @@ def _memory(prepared: Prepared, measured: Measured, environment: Environment) ->
     known = [p for p in measured.peak_bytes if math.isfinite(p)]
     scope = "resident set of a process" if environment.device == "cpu" else "allocated on a device"
     return [
-        Figure("peak_memory_bytes", max(known, default=None), "B", "measured", f"peak while training, {scope}, largest"),
+        Figure(
+            "peak_memory_bytes", max(known, default=None), "B", "measured", f"peak while training, {scope}, largest"
+        ),
         Figure("estimated_memory_bytes", prepared.memory.total_bytes, "B", "predicted", "before loading, one process"),
     ]
 
@@ -120,7 +122,9 @@ def _losses(measured: Measured) -> list[Figure]:
     for name, results in (("before", measured.before or {}), ("after", measured.after)):
         if "loss" in results:
             protocol = "nats per target, mean over the targets of all held-out records"
-            found.append(Figure(f"held_out_loss_{name}", results["loss"], "nats", "measured", f"{protocol}, {name} training"))
+            found.append(
+                Figure(f"held_out_loss_{name}", results["loss"], "nats", "measured", f"{protocol}, {name} training")
+            )
     return found
 
 

@@ -10,8 +10,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import torch
-
 from genaccel import console, devices, models
 from genaccel.finetune.lora import add_adapters
 from genaccel.finetune.prepare import Prepared
@@ -64,6 +62,7 @@ def run(
     record_collectives()
     device.use_local(ranks.local_rank if ranks else 0)
     group = join(device, ranks.rank if ranks else 0, ranks.world_size if ranks else 1, train_config.timeout)
+    device.reuse_memory()
     device.reset_peak_memory()
     built = _build(prepared, group)
     device.seed(train_config.seed + group.rank)
@@ -71,7 +70,14 @@ def run(
     traffic = Traffic(group, num_profiled=max(0, train_config.warmup_steps - 1))
     with _told_to_end() as told, attention.forced(train_config.attention):
         loop = Run(
-            workload, built.engine, train_config, group, Meter(group, traffic), prepared.num_steps, told_to_end=told, beat=beat
+            workload,
+            built.engine,
+            train_config,
+            group,
+            Meter(group, traffic),
+            prepared.num_steps,
+            told_to_end=told,
+            beat=beat,
         )
         fingerprint = prepared.source.fingerprint()
         _resume(loop, prepared, fingerprint)
@@ -92,7 +98,9 @@ def run(
     if group.rank == 0:
         environment = replace(devices.environment(device), num_devices=group.world_size)
         measured = Measured(by_rank, peaks, used, before, after, loop.losses, loop.first_step, built.engine.describe())
-        record = make_record(prepared, measured, environment, settings or settings_of(config, train_config), fingerprint)
+        record = make_record(
+            prepared, measured, environment, settings or settings_of(config, train_config), fingerprint
+        )
         path = write_record(record, config.runs)
     leave(group)
     return Finished(record, path, outcome)

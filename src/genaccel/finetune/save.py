@@ -51,7 +51,9 @@ def save_adapted(folder: Path, source: ModelSource, layout: ModelLayout, base: W
         adapter.settings.base_model_name_or_path = source.name
         adapter.settings.save_pretrained(new / "adapter")
         names = {name: f"base_model.model.{name.replace('.default', '')}" for name in adapter.tensors}
-        save_file({names[n]: t.contiguous() for n, t in adapter.tensors.items()}, new / "adapter/adapter_model.safetensors")
+        save_file(
+            {names[n]: t.contiguous() for n, t in adapter.tensors.items()}, new / "adapter/adapter_model.safetensors"
+        )
 
 
 def merged(layout: ModelLayout, base: Weights, adapter: Adapter) -> Iterator[tuple[str, torch.Tensor]]:

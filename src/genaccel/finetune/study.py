@@ -21,7 +21,9 @@ def parse_grid(grid: Sequence[str]) -> list[dict[str, str]]:
         name, sign, values = item.partition("=")
         choices = [v for v in values.split(",") if v]
         if not sign or not name or not choices:
-            raise UserError(f"'{item}' is no option with values.", "For example --grid strategy=ddp,fsdp attention=flash,math")
+            raise UserError(
+                f"'{item}' is no option with values.", "For example --grid strategy=ddp,fsdp attention=flash,math"
+            )
         options[name.removeprefix("--").replace("_", "-")] = choices
     return [dict(zip(options, values, strict=True)) for values in itertools.product(*options.values())]
 

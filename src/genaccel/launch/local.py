@@ -19,7 +19,16 @@ from genaccel.errors import UserError
 from genaccel.launch.heartbeat import PHASES, Failure, Sign, read_failures, read_signs
 
 # What a process says when another one left it alone: never the cause.
-LONELY = ("connection closed by peer", "connection reset", "timed out", "timeout", "broken pipe", "peer", "nccl", "store")
+LONELY = (
+    "connection closed by peer",
+    "connection reset",
+    "timed out",
+    "timeout",
+    "broken pipe",
+    "peer",
+    "nccl",
+    "store",
+)
 GRACE = 5.0  # seconds that a collective may take longer than a process that hangs is given
 
 

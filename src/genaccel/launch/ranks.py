@@ -82,7 +82,10 @@ def _slurm(environment: Mapping[str, str]) -> Ranks:
 
 def _mpi(environment: Mapping[str, str], prefix: str, *names: str) -> Ranks:
     rank, world = (_number(environment, prefix + n) for n in names[:2])
-    local_rank, local_world = _number(environment, prefix + names[2], rank), _number(environment, prefix + names[3], world)
+    local_rank, local_world = (
+        _number(environment, prefix + names[2], rank),
+        _number(environment, prefix + names[3], world),
+    )
     address = environment.get("MASTER_ADDR") or ("127.0.0.1" if local_world == world else "")
     if not address:
         raise UserError(

@@ -49,7 +49,7 @@ class MemoryEstimate:
     @property
     def total_bytes(self) -> float:
         """The sum of all parts."""
-        return sum(asdict(self).values())
+        return float(sum(asdict(self).values()))
 
     def largest_parts(self, num: int = 3) -> list[tuple[str, float]]:
         """The parts that matter most."""
@@ -100,7 +100,7 @@ def _activations(shape: ModelShape, plan: TrainingPlan) -> float:
     attention = element * (3 * queries + 4 * keys)
     mlp = element * (4 if shape.gated_mlp else 2) * shape.intermediate_size
     residual = 2 * element * shape.hidden_size
-    layer = tokens * (norms + attention + mlp + residual)
+    layer: float = tokens * (norms + attention + mlp + residual)
     if plan.attention == "math" or shape.attention_softcap is not None:
         layer += 2 * element * plan.micro_batch * shape.num_heads * plan.length**2
     if plan.lora_rank is not None:

@@ -65,7 +65,7 @@ def _formats(
     scores: list[float], num_high: int, layout: ModelLayout, target: Accelerator, embeddings: str
 ) -> dict[str, str]:
     """Plan lines: embedding, layers, untied head."""
-    pair = target.quantize
+    pair = target.pair
     outside = {"high": pair.high, "low": pair.low, "keep": "fp32"}.get(embeddings) or find_format(embeddings).name
     formats = {w.name: outside for w in layout.stored if w.role == "embedding"}
     for layer, form in enumerate(assign_precisions(scores, num_high, pair.high, pair.low)):

@@ -33,7 +33,8 @@ def use(model: Any) -> None:
         model.set_attn_implementation(NAME)
     except (ValueError, KeyError) as error:
         raise UserError(
-            f"{type(model).__name__} does not let its attention be chosen: {error}.", "Use a decoder LM of transformers 5."
+            f"{type(model).__name__} does not let its attention be chosen: {error}.",
+            "Use a decoder LM of transformers 5.",
         ) from None
 
 
@@ -58,8 +59,11 @@ def attend(
     if document_lengths is None or len(document_lengths) == 1:
         parts = [_document(query, key, value, scaling, dropout, softcap, sliding_window)]
     else:
-        cuts = [t.split(document_lengths, dim=2) for t in (query, key, value)]
-        parts = [_document(*one, scaling, dropout, softcap, sliding_window) for one in zip(*cuts, strict=True)]
+        queries, keys, values = (torch.split(t, list(document_lengths), dim=2) for t in (query, key, value))
+        parts = [
+            _document(q, k, v, scaling, dropout, softcap, sliding_window)
+            for q, k, v in zip(queries, keys, values, strict=True)
+        ]
     joined = parts[0] if len(parts) == 1 else torch.cat(parts, dim=2)
     return joined.transpose(1, 2).contiguous(), None
 
@@ -134,11 +138,12 @@ def available(device: Device, dtype: torch.dtype, head_dim: int) -> dict[str, st
     found = {}
     for kernel in KERNELS:
         shape = (1, 2, 16, head_dim)
-        tensors = [torch.randn(shape, device=device.torch_device(), dtype=dtype, requires_grad=True) for _ in range(3)]
+        here = device.torch_device()
+        q, k, v = (torch.randn(shape, device=here, dtype=dtype, requires_grad=True) for _ in range(3))
         try:
             with forced(kernel), warnings.catch_warnings():  # type: ignore[arg-type]
                 warnings.simplefilter("ignore")  # torch explains at length; the error's first line will do
-                F.scaled_dot_product_attention(*tensors, is_causal=True).sum().backward()  # type: ignore[no-untyped-call]
+                F.scaled_dot_product_attention(q, k, v, is_causal=True).sum().backward()  # type: ignore[no-untyped-call]
         except (RuntimeError, NotImplementedError) as error:
             found[kernel] = str(error).splitlines()[0].rstrip(".")
         else:

@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-import torch.distributed.checkpoint as dcp
 from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader, HuggingFaceStorageWriter
+from torch.distributed.checkpoint.state_dict_loader import load
+from torch.distributed.checkpoint.state_dict_saver import save
 
 from genaccel.errors import UserError
 from genaccel.records import structure_strictly
@@ -67,9 +68,7 @@ class Checkpoints:
             self.group.barrier()
             writer = HuggingFaceStorageWriter(str(temporary), save_distributed=True)
             with _quiet():
-                dcp.save(
-                    engine.tensors() | self._generators(), storage_writer=writer, no_dist=self.group.world_size == 1
-                )
+                save(engine.tensors() | self._generators(), storage_writer=writer, no_dist=self.group.world_size == 1)
             if self.group.rank == 0:
                 write_text(temporary / PROGRESS, json.dumps(asdict(progress), indent=1, allow_nan=False))
                 for file in temporary.iterdir():
@@ -89,7 +88,9 @@ class Checkpoints:
             return None
         progress = read_progress(found[-1])
         differing = [
-            k for k in self.identity.keys() | progress.identity.keys() if self.identity.get(k) != progress.identity.get(k)
+            k
+            for k in self.identity.keys() | progress.identity.keys()
+            if self.identity.get(k) != progress.identity.get(k)
         ]
         if differing:
             name = sorted(differing)[0]
@@ -106,7 +107,7 @@ class Checkpoints:
         same_processes = progress.processes == self.group.world_size
         generators = self._generators() if same_processes else {}
         with _quiet():
-            dcp.load(
+            load(
                 tensors | generators,
                 storage_reader=HuggingFaceStorageReader(str(path)),
                 no_dist=self.group.world_size == 1,
@@ -138,7 +139,9 @@ def read_progress(path: Path) -> Progress:
     try:
         data = json.loads(file.read_text(encoding="utf-8"))
     except ValueError as error:
-        raise UserError(f"{file} is not JSON: {error}.", f"Remove {path}; an earlier checkpoint is used then.") from None
+        raise UserError(
+            f"{file} is not JSON: {error}.", f"Remove {path}; an earlier checkpoint is used then."
+        ) from None
     return structure_strictly(Progress, data, str(file))
 
 

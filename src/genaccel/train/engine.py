@@ -121,7 +121,7 @@ class Engine:
             state.setdefault("step", torch.zeros((), dtype=torch.float32, device=parameter.device))
         return found
 
-    def load(self, tensors: dict[str, torch.Tensor], updates: int) -> None:
+    def load(self, tensors: dict[str, torch.Tensor], updates: int) -> None:  # noqa: ARG002
         """The tensors were filled in place; what is left is the number of updates."""
         self.updates = updates
         for state in self.optimizer.state.values():

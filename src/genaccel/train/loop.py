@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from torch import nn
@@ -46,7 +46,7 @@ class Workload(Protocol):
     def num_targets(self, step: int) -> float:
         """What the step's loss is divided by: the number of targets in the global batch."""
 
-    def loss_sum(self, model: nn.Module, batch: Batch) -> torch.Tensor:
+    def loss_sum(self, model: nn.Module, batch: Any) -> torch.Tensor:
         """The loss summed over the targets of a micro-batch, a scalar; the forward pass goes through ``model``."""
 
     def describe_step(self, step: int) -> str:

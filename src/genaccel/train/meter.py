@@ -78,7 +78,11 @@ class Meter:
             learning_rate,
             tokens,
             seconds,
-            *(spent[phase] for phase in PHASES),
+            spent["data"],
+            spent["forward"],
+            spent["backward"],
+            spent["waiting"],
+            spent["optimizer"],
             sent.num_bytes,
             sent.num_calls,
             sent.seconds,
@@ -93,10 +97,12 @@ def gather_steps(group: Group, steps: Sequence[Step]) -> list[list[Step]]:
     rows = group.gather([astuple(step) for step in steps])
     whole = {"step", "tokens"}
     names = [f.name for f in fields(Step)]
-    return [
-        [Step(**{n: int(v) if n in whole else v for n, v in zip(names, row, strict=True)}) for row in rank_rows]
-        for rank_rows in rows
-    ]
+
+    def step_of(row: Sequence[float]) -> Step:
+        values: dict[str, Any] = {n: int(v) if n in whole else v for n, v in zip(names, row, strict=True)}
+        return Step(**values)
+
+    return [[step_of(row) for row in rank_rows] for rank_rows in rows]
 
 
 def step_samples(by_rank: Sequence[Sequence[Step]], num_warmup: int) -> tuple[Samples, Samples]:

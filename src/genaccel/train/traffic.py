@@ -95,14 +95,13 @@ def _entries() -> list[dict[str, Any]]:
 
 def message_bytes(entry: dict[str, Any]) -> int:
     """Size of one collective's message: the larger of what goes in and what comes out."""
-    sides = (
-        (entry.get("input_sizes", []), entry.get("input_dtypes", [])),
-        (entry.get("output_sizes", []), entry.get("output_dtypes", [])),
-    )
-    return max(
-        sum(math.prod(shape) * ELEMENT_BYTES.get(kind, 1) for shape, kind in zip(sizes, kinds, strict=False))
-        for sizes, kinds in sides
-    )
+
+    def size(side: str) -> int:
+        shapes: list[list[int]] = entry.get(f"{side}_sizes", [])
+        kinds: list[str] = entry.get(f"{side}_dtypes", [])
+        return sum(math.prod(shape) * ELEMENT_BYTES.get(kind, 1) for shape, kind in zip(shapes, kinds, strict=False))
+
+    return max(size("input"), size("output"))
 
 
 # --- Time -------------------------------------------------------------------------------------------------------------
@@ -121,7 +120,7 @@ def _intervals(profiler: Any) -> tuple[list[Interval], list[Interval]]:
     if hasattr(profiler, "function_events"):
         events = [e for e in profiler.function_events if e.is_async and e.name.startswith("gloo:")]
         return [(e.time_range.start / 1e6, e.time_range.end / 1e6) for e in events], []
-    kernels = [e for e in profiler.events() if e.device_type == torch.autograd.DeviceType.CUDA]
+    kernels = [e for e in profiler.events() if "CUDA" in str(e.device_type)]
     spans = [("nccl" in e.name.lower(), (e.time_range.start / 1e6, e.time_range.end / 1e6)) for e in kernels]
     return [s for is_collective, s in spans if is_collective], [s for is_collective, s in spans if not is_collective]
 
