@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from genaccel.pair.planner import Allocation, make_plan
+from genaccel.quantize.planner import Allocation, make_plan
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -68,7 +68,7 @@ def run(
     device.seed(train_config.seed + group.rank)
     workload = LanguageModelling(prepared.plan, group, train_config.micro_batch_size)
     traffic = Traffic(group, num_profiled=max(0, train_config.warmup_steps - 1))
-    with _told_to_end() as told, attention.forced(train_config.attention):
+    with _told_to_end(heartbeat) as told, attention.forced(train_config.attention):
         loop = Run(
             workload,
             built.engine,
@@ -189,7 +189,7 @@ def _save(prepared: Prepared, built: Built, group: Group) -> None:
 
 
 @contextmanager
-def _told_to_end() -> Iterator[Callable[[], bool]]:
+def _told_to_end(heartbeat: Heartbeat | None) -> Iterator[Callable[[], bool]]:
     """SIGTERM, as Slurm sends it before preemption, asks for a checkpoint and an end; it no longer ends the process."""
     told = False
 
@@ -199,7 +199,7 @@ def _told_to_end() -> Iterator[Callable[[], bool]]:
 
     before = signal.signal(signal.SIGTERM, note)
     try:
-        yield lambda: told
+        yield lambda: told or (heartbeat is not None and heartbeat.told_to_end())
     finally:
         signal.signal(signal.SIGTERM, before)
 

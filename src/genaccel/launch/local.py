@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from genaccel.errors import UserError
-from genaccel.launch.heartbeat import PHASES, Failure, Sign, read_failures, read_signs
+from genaccel.launch.heartbeat import PHASES, TOLD, Failure, Sign, read_failures, read_signs
 
 # What a process says when another one left it alone: never the cause.
 LONELY = (
@@ -89,6 +89,7 @@ def _passed_on(folder: Path) -> Iterator[None]:
     """SIGTERM goes to the processes; this one waits for them to end."""
 
     def pass_on(number: int, _frame: Any) -> None:
+        (folder / TOLD).touch()
         for sign in read_signs(folder).values():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(sign.pid, number)
@@ -113,7 +114,8 @@ def explain(signs: dict[int, Sign], failures: dict[int, Failure], exits: dict[in
             return WorkerFailure(first.message, first.hint)
         return WorkerFailure(f"Rank {first.rank} failed {_when(first)}: {first.name}: {first.message}", _go_on())
     killed = {rank: -code for rank, code in exits.items() if code < 0 and rank not in failures}
-    killed = {rank: number for rank, number in killed.items() if number != signal.SIGTERM} or killed
+    if failures:  # SIGTERM is how the agent ends the others
+        killed = {rank: number for rank, number in killed.items() if number != signal.SIGTERM}
     stalled = [f for f in failures.values() if f.kind == "stalled"]
     if killed and not stalled:
         rank = min(killed)
