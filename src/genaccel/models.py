@@ -9,8 +9,9 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import sys
 from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -185,7 +186,8 @@ def _converted_once(folder: Path, name: str, load: Callable[[], tuple[Any, Any]]
         if not (folder / "config.json").exists():
             with console.status(f"Converting {name} (once, kept in {folder})"), whole_folder(folder) as new:
                 model, tokenizer = load()
-                model.save_pretrained(new)
+                with redirect_stdout(sys.stderr):  # saving imports DeepSpeed where that is installed, and it talks
+                    model.save_pretrained(new)
                 tokenizer.save_pretrained(new)
     return folder
 

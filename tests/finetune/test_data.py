@@ -6,12 +6,12 @@ import json
 
 import numpy as np
 import pytest
+from tests.conftest import byte_tokenizer
 
 from genaccel import models
 from genaccel.errors import UserError
 from genaccel.finetune.data import prompt_ids, split, tokenize, tokenizer_hash
 from genaccel.finetune.datasets import Dataset, Turn, load_dataset_named
-from tests.conftest import byte_tokenizer
 
 TEMPLATE = (
     "{% for m in messages %}[{{ m.role }}]{{ m.content }}</s>{% endfor %}"
@@ -83,7 +83,9 @@ def test_what_is_too_long_is_named_truncated_or_dropped(tmp_path):
         tokenize(dataset, tokenizer, "t", 40, tmp_path, "error")
     assert caught.value.message.startswith("Record 2 has 71 tokens, more than --length 40")
     cut = tokenize(dataset, tokenizer, "t", 40, tmp_path, "truncate")
-    assert (cut.lengths.tolist(), cut.num_truncated, cut.num_dropped) == ([25, 40], 1, 1), "no answer is left of the third"
+    assert (cut.lengths.tolist(), cut.num_truncated, cut.num_dropped) == ([25, 40], 1, 1), (
+        "no answer is left of the third"
+    )
     left = tokenize(dataset, tokenizer, "t", 40, tmp_path, "drop")
     assert (left.lengths.tolist(), left.num_truncated, left.num_dropped) == ([25], 0, 2)
 
@@ -140,4 +142,6 @@ def test_real_instructions_and_a_real_tokenizer(data_dir, tmp_path, file, number
     answers = [r["output"] for r in json.loads((data_dir / "sft" / file).read_text())]
     for example in range(0, number, 97):
         _, said = texts_of(data, tokenizer, example)
-        assert said.removesuffix("\n").removesuffix("<|im_end|>").removesuffix("</s>").strip() == answers[example].strip()
+        assert (
+            said.removesuffix("\n").removesuffix("<|im_end|>").removesuffix("</s>").strip() == answers[example].strip()
+        )

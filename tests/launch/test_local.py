@@ -134,9 +134,19 @@ LONELY = "Connection closed by peer [127.0.0.1]:1"
 @pytest.mark.parametrize(
     ("signs", "failures", "exits", "message"),
     [
-        ([], [failure(0, message=LONELY), failure(1, message="boom", when=9.0)], {}, "Rank 1 failed in step 5 (forward)"),
+        (
+            [],
+            [failure(0, message=LONELY), failure(1, message="boom", when=9.0)],
+            {},
+            "Rank 1 failed in step 5 (forward)",
+        ),
         ([], [failure(0, when=2.0, message="b"), failure(1, when=1.0, message="a")], {}, "RuntimeError: a"),
-        ([sign(0), sign(1, 3, "data")], [failure(0, message=LONELY)], {1: -9}, "Rank 1 was ended by SIGKILL in step 4 (data)"),
+        (
+            [sign(0), sign(1, 3, "data")],
+            [failure(0, message=LONELY)],
+            {1: -9},
+            "Rank 1 was ended by SIGKILL in step 4 (data)",
+        ),
         ([], [failure(0, "stalled", waits=True), failure(1, "stalled", step=4)], {}, "Rank 1 made x"),
         ([], [failure(0, "stalled", step=4), failure(1, "stalled", step=3)], {}, "Rank 1 made x"),
         ([sign(0), sign(1, 4, "data")], [failure(0, message="Timed out")], {1: -15}, "Rank 1 left the others waiting"),

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from genaccel.quantize.planner import Allocation, make_plan
 from hypothesis import given
 from hypothesis import strategies as st
 
 from genaccel.errors import UserError
 from genaccel.hardware import find_target, targets
 from genaccel.plans import LayerScore, ModelLayout, SensitivityReport, WeightInfo, find_format
+from genaccel.quantize.planner import Allocation, make_plan
 
 WEIGHTS = tuple(WeightInfo(f"l.{i}.w", (64, 64), i, "linear") for i in range(8))
 LAYOUT = ModelLayout("l", 8, (WeightInfo("emb", (32, 64), None, "embedding"), *WEIGHTS), other_elements=0)

@@ -43,6 +43,7 @@ class Sent:
 def record_collectives() -> None:
     """Have torch remember collectives; call it before the process group is made."""
     os.environ.setdefault("TORCH_FR_BUFFER_SIZE", str(RECORDED))
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # the profiler says on standard error when it starts and stops
 
 
 class Traffic:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, redirect_stdout
 from typing import Any
 
 import torch
@@ -59,7 +60,8 @@ def wrap(module: nn.Module, layers: Sequence[nn.Module], config: TrainConfig, gr
     """The model in a DeepSpeed engine; ``UserError`` when DeepSpeed is not installed."""
     os.environ.setdefault("DS_ACCELERATOR", group.device.NAME)
     try:
-        import deepspeed
+        with redirect_stdout(sys.stderr):  # where its log goes from now on: standard output is for results
+            import deepspeed
     except ImportError:
         raise UserError(
             f"Strategy {config.strategy} needs DeepSpeed, which is not installed.", "pip install 'genaccel[zero]'"
