@@ -96,18 +96,18 @@ class QualityPoint:
 def draw_sensitivity(model: str, metric: str, dots: Sequence[LayerDot]) -> str:
     """Score by decoder layer; marker and colour say which format the plan gave the layer. Returns SVG."""
     tips: list[str] = []
-    with _style():
-        figure, axes = _canvas(2.6)
+    with style():
+        figure, axes = canvas(2.6)
         axes.plot([d.layer for d in dots], [d.score for d in dots], color=INK, alpha=0.3, linewidth=0.7)
         for dot in dots:
-            _dot(axes, dot.layer, dot.score, LOOKS.get(dot.format, OTHER_LOOK), gid=_gid(tips))
+            _dot(axes, dot.layer, dot.score, LOOKS.get(dot.format, OTHER_LOOK), gid=gid(tips))
             tips.append(f"layer {dot.layer}: {dot.score:.6g}" + (f", {dot.format}" if dot.format else ""))
         axes.set_xlabel("decoder layer")
-        axes.set_ylabel(_label(f"sensitivity ({metric})"))
+        axes.set_ylabel(label(f"sensitivity ({metric})"))
         axes.set_xticks(_layer_ticks(max(d.layer for d in dots) + 1))
         axes.grid(axis="y", **GRID)
         names = sorted({d.format for d in dots if d.format})
-        _legend(axes, [_dot(axes, [], [], LOOKS.get(n, OTHER_LOOK), label=_label(n)) for n in names])
+        legend(axes, [_dot(axes, [], [], LOOKS.get(n, OTHER_LOOK), label=label(n)) for n in names])
         return inline_svg(figure, f"Sensitivity of each decoder layer of {model} ({metric})", tips)
 
 
@@ -117,9 +117,9 @@ def draw_plan(model: str, cells: Sequence[PlanCell]) -> str:
 
     rows = list(dict.fromkeys(c.row for c in cells if c.layer is not None))
     num_layers = max((c.layer for c in cells if c.layer is not None), default=-1) + 1
-    with _style():
-        longest = max((len(_label(row)) for row in rows), default=0)
-        figure, axes = _canvas(1.1 + 0.2 * max(len(rows), 3), left=0.2 + 0.074 * longest)
+    with style():
+        longest = max((len(label(row)) for row in rows), default=0)
+        figure, axes = canvas(1.1 + 0.2 * max(len(rows), 3), left=0.2 + 0.074 * longest)
         tips: list[str] = []
         for cell in cells:
             if cell.layer is not None:
@@ -127,13 +127,13 @@ def draw_plan(model: str, cells: Sequence[PlanCell]) -> str:
         left, right = _draw_outside(axes, cells, num_layers, len(rows), tips)
         axes.set_xlim(left - 0.2, right + 0.2)
         axes.set_ylim(max(len(rows), 1) - 0.4, -1.3)
-        axes.set_yticks(range(len(rows)), [_label(row) for row in rows])
+        axes.set_yticks(range(len(rows)), [label(row) for row in rows])
         axes.set_xticks(_layer_ticks(num_layers))
         axes.set_xlabel("decoder layer")
         axes.tick_params(length=0)
         axes.spines[:].set_visible(False)
         names = sorted({c.format for c in cells})
-        _legend(axes, [Patch(label=_label(n), **_fill(n)) for n in names])
+        legend(axes, [Patch(label=label(n), **_fill(n)) for n in names])
         return inline_svg(figure, f"Number format of every stored weight of {model}", tips)
 
 
@@ -153,31 +153,29 @@ def _draw_outside(
         _tile(axes, cell, (x, -0.43, width, max(num_rows, 1) - 0.14), tips)
         if cell.row not in named:
             named.add(cell.row)
-            axes.text(x + width / 2, -0.6, _label(cell.row), ha="center", va="bottom")
+            axes.text(x + width / 2, -0.6, label(cell.row), ha="center", va="bottom")
     return left, right
 
 
 def draw_quality(model: str, points: Sequence[QualityPoint], fp32_perplexity: float | None) -> str:
     """Perplexity over compression, the FP32 model as a star at 1x and a dashed line. Returns SVG."""
-    with _style():
-        figure, axes = _canvas(3.0)
+    with style():
+        figure, axes = canvas(3.0)
         tips: list[str] = []
         handles: dict[str, Any] = {}
         for index, series in enumerate(sorted({p.series for p in points})):
             colour = SERIES_COLOURS[index % len(SERIES_COLOURS)]
             look = Look(colour, "", SERIES_MARKERS[index % len(SERIES_MARKERS)])
             own = [p for p in points if p.series == series]
-            handles[series] = _dot(
-                axes, [], [], look, label=_label(series), **_face(look, any(p.measured for p in own))
-            )
+            handles[series] = _dot(axes, [], [], look, label=label(series), **_face(look, any(p.measured for p in own)))
             for point in own:
-                _dot(axes, point.compression, point.perplexity, look, gid=_gid(tips), **_face(look, point.measured))
+                _dot(axes, point.compression, point.perplexity, look, gid=gid(tips), **_face(look, point.measured))
                 kind = "" if point.measured else " (predicted)"
                 tips.append(f"{point.name}: {point.compression:.2f}x{kind}, perplexity {point.perplexity:.3f}")
         if fp32_perplexity is not None:
             axes.axhline(fp32_perplexity, color=INK, alpha=0.5, linewidth=0.8, linestyle="--", zorder=0)
             star = Look(INK, "", "*")
-            handles["FP32"] = _dot(axes, 1.0, fp32_perplexity, star, gid=_gid(tips), label="FP32", markersize=9)
+            handles["FP32"] = _dot(axes, 1.0, fp32_perplexity, star, gid=gid(tips), label="FP32", markersize=9)
             tips.append(f"FP32: 1x by definition, perplexity {fp32_perplexity:.3f}")
         values = [p.perplexity for p in points] + [v for v in [fp32_perplexity] if v is not None]
         if max(values) > 5 * min(values) > 0:
@@ -186,7 +184,7 @@ def draw_quality(model: str, points: Sequence[QualityPoint], fp32_perplexity: fl
         axes.set_xlabel("compression against FP32 (x)")
         axes.set_ylabel("perplexity (lower is better)")
         axes.grid(**GRID)
-        _legend(axes, list(handles.values()))
+        legend(axes, list(handles.values()))
         return inline_svg(figure, f"Perplexity of {model} against compression", tips)
 
 
@@ -194,7 +192,7 @@ def draw_quality(model: str, points: Sequence[QualityPoint], fp32_perplexity: fl
 
 
 @contextmanager
-def _style() -> Iterator[None]:
+def style() -> Iterator[None]:
     """Our own settings on top of matplotlib's defaults, so that a user's matplotlibrc changes nothing."""
     import matplotlib
 
@@ -205,7 +203,7 @@ def _style() -> Iterator[None]:
         yield
 
 
-def _canvas(height: float, left: float = 0.75) -> tuple[Figure, Axes]:
+def canvas(height: float, left: float = 0.75) -> tuple[Figure, Axes]:
     """A figure of one width, ``height`` in inches, with room for the legend above and ``left`` inches for labels.
 
     Fixed margins, because an automatic layout draws everything twice and depends on the fonts it finds.
@@ -233,7 +231,7 @@ def _tile(axes: Axes, cell: PlanCell, box: tuple[float, float, float, float], ti
 
     x, y, width, height = box
     # add_patch would also search each tile for the axes' limits, which are set anyway: half of the time.
-    axes.add_artist(Rectangle((x, y), width, height, gid=_gid(tips), **_fill(cell.format)))
+    axes.add_artist(Rectangle((x, y), width, height, gid=gid(tips), **_fill(cell.format)))
     tips.append(f"{cell.name}: {cell.format}")
 
 
@@ -247,18 +245,23 @@ def _layer_ticks(num_layers: int) -> range:
     return range(0, num_layers, step)
 
 
-def _legend(axes: Axes, handles: list[Any]) -> None:
+def legend(axes: Axes, handles: list[Any]) -> None:
+    """Above the drawing, in one row where it fits."""
     if handles:
-        spacing = {"handletextpad": 0.4, "columnspacing": 1.4}
-        axes.legend(handles=handles, loc="lower left", bbox_to_anchor=(0, 1), ncols=min(len(handles), 6), **spacing)
+        crowded = len(handles) > 6
+        spacing = {"handletextpad": 0.2, "columnspacing": 0.8} if crowded else {"handletextpad": 0.4, "columnspacing": 1.4}
+        size = 6.5 if crowded else 9.0
+        axes.legend(
+            handles=handles, loc="lower left", bbox_to_anchor=(0, 1), ncols=len(handles), fontsize=size, **spacing
+        )
 
 
-def _label(text: str) -> str:
+def label(text: str) -> str:
     """``text`` as it can be drawn: one line, no character that XML forbids, not too long."""
     text = printable(" ".join(text.split()))
     return text if len(text) <= LONGEST_LABEL else text[: LONGEST_LABEL - 1] + "…"
 
 
-def _gid(tips: list[str]) -> str:
+def gid(tips: list[str]) -> str:
     """The name of the mark whose tooltip is appended to ``tips`` next."""
     return f"tip-{len(tips)}"

@@ -142,6 +142,7 @@ def structure_strictly(cls: type[T], data: dict[str, Any], what: str) -> T:
     converter.register_structure_hook(str, _exactly(str))
     converter.register_structure_hook(int, _exactly(int))
     converter.register_structure_hook(float, _exactly(float, int))
+    converter.register_structure_hook(bool, _boolean)
     converter.register_structure_hook_func(_is_tuple, partial(_tuple, converter))
     try:
         return converter.structure(data, cls)
@@ -158,6 +159,12 @@ def _exactly(*types: type) -> Callable[[Any, Any], Any]:
         return value
 
     return check
+
+
+def _boolean(value: Any, _: Any) -> bool:
+    if not isinstance(value, bool):
+        raise TypeError(f"{value!r} is not true or false")
+    return value
 
 
 def _is_tuple(kind: Any) -> bool:

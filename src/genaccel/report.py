@@ -15,12 +15,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from genaccel import __version__, evidence
+from genaccel import __version__, evidence, training_evidence
 from genaccel.compare import Group, group_records, known, perplexity_change
 from genaccel.console import format_bytes
 from genaccel.evidence import plan_method
 from genaccel.records import Record
 from genaccel.store import write_text
+from genaccel.training_evidence import draw_losses, draw_phases, training_rows
 
 DASH = "–"
 KIND_TAGS = {"measured": "m", "predicted": "p", "published": "pub"}
@@ -94,6 +95,7 @@ def render_report(records: Sequence[Record]) -> str:
         DASH=DASH,
         KIND_TAGS=KIND_TAGS,
         evidence=evidence,
+        training_evidence=training_evidence,
         format_bytes=format_bytes,
         script_hash=_script_hash,
     )
@@ -114,15 +116,22 @@ def _script_hash(script: str) -> str:
 def _content(records: list[Record]) -> dict[str, Any]:
     """Everything that the template shows, from ``records``, oldest first."""
     records = list({r.id: r for r in records}.values())  # merged folders may hold a record twice
-    latest, groups, problems = records[::-1], group_records(records), list[str]()
+    trained = [r for r in records if r.job == "finetune"]
+    judged = [r for r in records if r.job != "finetune"]
+    latest, groups, problems = records[::-1], group_records(judged), list[str]()
     protocols = _protocols(groups)
     detailed = latest[:MAX_DETAILED]
     return {
         "version": __version__,
         "records": records,
-        "models": sorted({r.model for r in records}),
-        "modes": sorted({r.mode for r in records}),
-        "targets": sorted({r.target for r in records if r.target}),
+        "models": sorted({r.model for r in judged}),
+        "modes": sorted({r.mode for r in judged}),
+        "targets": sorted({r.target for r in judged if r.target}),
+        "all_models": sorted({r.model for r in records}),
+        "judged": judged,
+        "training": training_rows(trained),
+        "training_columns": training_evidence.COLUMNS,
+        "training_pictures": [p for p in (draw_losses(trained), draw_phases(trained)) if p],
         "numbers": NUMBERS,
         "groups": [(group, _rows(group, protocols)) for group in groups],
         "protocols": protocols,

@@ -1,0 +1,94 @@
+"""FLOPs in closed form against torch's own counter on real forward and backward passes, and against counting by hand."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch.utils.flop_counter import FlopCounterMode
+
+from genaccel import models
+from genaccel.finetune.config import FinetuneConfig
+from genaccel.finetune.lora import add_adapters
+from genaccel.predict.operators import attended_pairs, training_work
+from genaccel.shapes import find_shape, shape_of_config
+
+
+@given(st.lists(st.integers(0, 30), max_size=4), st.none() | st.integers(1, 40))
+def test_pairs_by_counting(lengths, window):
+    counted = sum(
+        1 for n in lengths for t in range(n) for s in range(n) if s <= t and (window is None or t - s < window)
+    )
+    assert attended_pairs(lengths, window) == counted
+
+
+def counted_flops(folder, length, lora_rank=None, targets=()):
+    """(all, attention alone) FLOPs of a pass by torch's counter; eager attention, which it sees, computes all pairs."""
+    model = models.load(models.resolve(str(folder))).model
+    model.set_attn_implementation("eager")
+    if lora_rank:
+        add_adapters(model, FinetuneConfig("x", lora=True, lora_rank=lora_rank, lora_targets=targets), 0)
+    ids = torch.randint(258, (1, length))
+    with FlopCounterMode(display=False) as counter:
+        model(input_ids=ids, use_cache=False).logits.sum().backward()
+    by_operator = counter.get_flop_counts()["Global"]
+    attention = sum(v for k, v in by_operator.items() if "bmm" in str(k))
+    return sum(by_operator.values()), attention
+
+
+@pytest.mark.parametrize("architecture", ["tiny_llama", "tiny_llama_untied", "tiny_gpt2"])
+def test_full_training_equals_torchs_count(architecture, request):
+    folder = request.getfixturevalue(architecture)
+    shape = shape_of_config(json.loads((folder / "config.json").read_text()), "x")
+    length = 24
+    total, attention = counted_flops(folder, length)
+    work = training_work(shape, [length])
+    # The very first layer's input gradient is computed too: it reaches the embedding.
+    assert work.linear + work.head == total - attention
+    assert attention * (length + 1) / (2 * length) == pytest.approx(work.attention), "half of the square, diagonal kept"
+
+
+def test_adapters_equal_torchs_count_but_for_the_first_inputs(tiny_llama):
+    shape = shape_of_config(json.loads((tiny_llama / "config.json").read_text()), "x")
+    length, rank = 24, 4
+    total, attention = counted_flops(tiny_llama, length, rank)
+    work = training_work(shape, [length], lora_rank=rank)
+    # Nothing below the first layer is trained, so torch leaves out the gradients of its first inputs: those of q, k, v
+    # and of their A.
+    first = sum(shape.linear_shapes[n][0] for n in ("q_proj", "k_proj", "v_proj")) + 3 * rank
+    spared = 2 * length * shape.hidden_size * first
+    assert work.linear + work.head + work.adapters - (total - attention) == pytest.approx(spared)
+
+
+def test_six_flops_a_parameter_and_token():
+    """The rule of thumb, which leaves out attention and counts the head but not the embedding."""
+    shape = find_shape("llama-3.1-8b")
+    work = training_work(shape, [2048] * 4)
+    tokens = 4 * 2048
+    thumb = 6 * (shape.num_parameters - shape.embedding_weights) * tokens
+    assert (work.linear + work.head) == pytest.approx(thumb, rel=1e-3)
+    assert 0 < work.attention < 0.1 * work.model
+
+
+def test_checkpointing_adds_a_forward_pass_of_the_layers_but_no_model_work():
+    shape = find_shape("tinyllama-1.1b")
+    plain = training_work(shape, [512])
+    again = training_work(shape, [512], activation_checkpointing=True)
+    assert again.model == plain.model
+    assert again.hardware - plain.hardware == pytest.approx((plain.linear + plain.attention) / 3)
+
+
+def test_a_head_on_some_positions_costs_their_share():
+    shape = find_shape("smollm2-135m")
+    assert training_work(shape, [100], num_targets=25).head == training_work(shape, [100]).head / 4
+
+
+def test_half_of_gemmas_layers_slide():
+    shape = find_shape("gemma2-27b")
+    long = training_work(shape, [8192]).attention
+    per_pair = 3 * 4 * shape.head_dim * shape.num_heads
+    expected = per_pair * 23 * (attended_pairs([8192]) + attended_pairs([8192], 4096))
+    assert long == expected

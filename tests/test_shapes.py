@@ -1,0 +1,119 @@
+"""Shapes: parameter counts equal those of the models that transformers builds, without memory, from their configurations."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+
+from genaccel.errors import UserError
+from genaccel.hardware import accelerator_of, accelerators, clusters, find_cluster
+from genaccel.shapes import find_shape, model_shapes, shape_of_config
+
+
+def configuration(shape):
+    from transformers import Gemma2Config, LlamaConfig
+
+    kind = Gemma2Config if shape.name.startswith("gemma2") else LlamaConfig
+    return kind(
+        vocab_size=shape.vocab_size,
+        hidden_size=shape.hidden_size,
+        intermediate_size=shape.intermediate_size,
+        num_hidden_layers=shape.num_layers,
+        num_attention_heads=shape.num_heads,
+        num_key_value_heads=shape.num_kv_heads,
+        head_dim=shape.head_dim,
+        tie_word_embeddings=shape.tied_embeddings,
+        max_position_embeddings=shape.context,
+    )
+
+
+@pytest.mark.parametrize("name", sorted(model_shapes()))
+def test_parameters_equal_those_of_the_built_model(name):
+    from transformers import AutoModelForCausalLM
+
+    shape = find_shape(name)
+    config = configuration(shape)
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(config)
+    assert shape.num_parameters == sum(p.numel() for p in model.parameters())
+    again = shape_of_config(json.loads(config.to_json_string()), name)
+    assert again.num_parameters == shape.num_parameters
+    assert (again.linear_shapes, again.context) == (shape.linear_shapes, shape.context)
+
+
+def test_published_sizes():
+    billions = {n: s.num_parameters / 1e9 for n, s in model_shapes().items()}
+    expected = {
+        "llama-3.1-8b": 8.03,
+        "llama-3.3-70b": 70.55,
+        "gemma2-27b": 27.23,
+        "tinyllama-1.1b": 1.10,
+        "smollm2-135m": 0.1345,
+    }
+    assert billions == {n: pytest.approx(v, rel=2e-3) for n, v in expected.items()}
+
+
+def test_the_real_model_has_its_catalogue_shape(tiny_gpt2):
+    from genaccel import models
+
+    source = models.resolve("smollm2-135m")
+    ours = shape_of_config(json.loads((source.folder / "config.json").read_text()), "x")
+    assert ours.num_parameters == find_shape("smollm2-135m").num_parameters
+    gpt2 = shape_of_config(json.loads((tiny_gpt2 / "config.json").read_text()), "g")
+    assert not gpt2.gated_mlp
+    assert gpt2.tied_embeddings
+
+
+def test_adapters_by_hand():
+    shape = find_shape("smollm2-135m")
+    # q and v of every layer: rank times (outputs + inputs).
+    assert shape.adapter_weights(8, ("q_proj", "v_proj")) == 30 * 8 * ((576 + 576) + (192 + 576))
+
+
+def test_a_name_or_a_hub_id_finds_a_shape():
+    assert find_shape("meta-llama/Llama-3.1-8B").name == "llama-3.1-8b"
+    with pytest.raises(UserError) as caught:
+        find_shape("llama-3.1-9b")
+    assert "llama-3.1-8b" in caught.value.hint
+
+
+def test_a_configuration_without_a_size_is_named():
+    with pytest.raises(UserError, match="has no num_hidden_layers"):
+        shape_of_config({"hidden_size": 4, "num_attention_heads": 2}, "x")
+
+
+@pytest.mark.parametrize(
+    ("device", "name"),
+    [
+        ("NVIDIA A100-SXM4-40GB", "a100-40gb"),
+        ("NVIDIA A100-SXM4-80GB", "a100"),
+        ("Tesla V100-SXM2-32GB", "v100"),
+        ("NVIDIA H100 80GB HBM3", "h100"),
+        ("NVIDIA H200", "h200"),
+        ("GAUDI", "gaudi1"),
+        ("GAUDI2", "gaudi2"),
+        ("GAUDI3", "gaudi3"),
+        ("Intel(R) Xeon(R)", None),
+        ("NVIDIA A100-PCIE-40GB", None),
+    ],
+)
+def test_a_card_is_known_by_what_its_runtime_calls_it(device, name):
+    card = accelerator_of(device)
+    assert (card.name if card else None) == name
+
+
+def test_clusters_name_cards_that_exist_and_every_number_has_a_source():
+    for cluster in clusters().values():
+        assert cluster.accelerator in accelerators()
+        assert cluster.source
+    for card in accelerators().values():
+        assert set(card.sources) >= {k for k in ("memory_bytes", "peak_flops") if getattr(card, k)}
+    # What is known to be wrong in public catalogues: sparse peaks, and dtypes that a chip lacks.
+    assert accelerators()["h100"].peak_flops["bf16"] < 1e15
+    assert "bf16" not in accelerators()["v100"].peak_flops
+    assert "fp8" not in accelerators()["a100"].peak_flops
+    assert accelerators()["gaudi1"].peak_flops == {}
+    with pytest.raises(UserError):
+        find_cluster("perlmuter")
