@@ -249,7 +249,9 @@ def legend(axes: Axes, handles: list[Any]) -> None:
     """Above the drawing, in one row where it fits."""
     if handles:
         crowded = len(handles) > 6
-        spacing = {"handletextpad": 0.2, "columnspacing": 0.8} if crowded else {"handletextpad": 0.4, "columnspacing": 1.4}
+        spacing = (
+            {"handletextpad": 0.2, "columnspacing": 0.8} if crowded else {"handletextpad": 0.4, "columnspacing": 1.4}
+        )
         size = 6.5 if crowded else 9.0
         axes.legend(
             handles=handles, loc="lower left", bbox_to_anchor=(0, 1), ncols=len(handles), fontsize=size, **spacing

@@ -19,7 +19,9 @@ GB = 1e9
 
 
 def gigabytes(**plan):
-    made = TrainingPlan(**{"strategy": "ddp", "processes": 8, "micro_batch": 1, "length": 2048, "precision": "bf16"} | plan)
+    made = TrainingPlan(
+        **{"strategy": "ddp", "processes": 8, "micro_batch": 1, "length": 2048, "precision": "bf16"} | plan
+    )
     return estimate(LLAMA, made)
 
 
@@ -71,8 +73,6 @@ def test_more_work_takes_more_and_saving_saves(plan):
     assert estimate(LLAMA, replace(plan, activation_checkpointing=True)).total_bytes <= total
     assert estimate(LLAMA, replace(plan, processes=2 * plan.processes)).total_bytes <= total
     assert estimate(LLAMA, replace(plan, attention="math")).total_bytes > total
-
-
 
 
 @pytest.mark.slow

@@ -43,9 +43,17 @@ def add_adapters(model: Any, config: FinetuneConfig, seed: int) -> Any:
             if not parameter.requires_grad:
                 continue
             parameter.data = parameter.data.float()
-            if ".lora_A." in name:
-                generator = torch.Generator().manual_seed(seed + zlib.crc32(name.encode()))
-                drawn = torch.empty(parameter.shape).uniform_(-1, 1, generator=generator)
-                # kaiming_uniform_ with a = sqrt(5) over the adapter's inputs, as in peft.
-                parameter.copy_(drawn * math.sqrt(1 / parameter.shape[1]))
+            if not parameter.is_meta:
+                parameter.copy_(initial(name, tuple(parameter.shape), seed))
     return settings
+
+
+def initial(name: str, shape: tuple[int, ...], seed: int) -> torch.Tensor:
+    """The adapter matrix ``name`` before training: B is zero; A is uniform over plus and minus 1 / sqrt(inputs).
+
+    That is kaiming_uniform_ with a = sqrt(5), as in peft.
+    """
+    if ".lora_A." not in name:
+        return torch.zeros(shape)
+    generator = torch.Generator().manual_seed(seed + zlib.crc32(name.encode()))
+    return torch.empty(shape).uniform_(-1, 1, generator=generator) * math.sqrt(1 / shape[1])

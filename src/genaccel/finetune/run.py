@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from genaccel import console, devices, models
-from genaccel.finetune.lora import add_adapters
+from genaccel.finetune.lora import add_adapters, initial
 from genaccel.finetune.prepare import Prepared
 from genaccel.finetune.record import Measured, make_record
 from genaccel.finetune.save import Adapter, save_adapted, save_trained
 from genaccel.finetune.workload import LanguageModelling, held_out_loss
+from genaccel.layouts import walk
 from genaccel.records import Record, Setting, settings_of
 from genaccel.store import write_record
 from genaccel.train import attention
@@ -24,10 +25,12 @@ from genaccel.train.engine import DTYPES
 from genaccel.train.group import Group, join, leave
 from genaccel.train.loop import Outcome, Run, train
 from genaccel.train.meter import Meter, Step, gather_steps
-from genaccel.train.strategies import wrap
+from genaccel.train.strategies import STREAMED, wrap
 from genaccel.train.traffic import Traffic, record_collectives
 
 if TYPE_CHECKING:
+    import torch
+
     from genaccel.launch.heartbeat import Heartbeat
     from genaccel.launch.ranks import Ranks
     from genaccel.plans import ModelLayout
@@ -109,14 +112,17 @@ def run(
 def _build(prepared: Prepared, group: Group) -> Built:
     """Load, adapt and wrap the model. Every process begins with the same weights."""
     config, train_config = prepared.config, prepared.train_config
+    streamed = train_config.strategy in STREAMED
     with console.status(f"Loading {prepared.source.name}"):
-        loaded = models.load(prepared.source)
-    model, layout = loaded.model, loaded.layout
+        model = models.empty_model(prepared.source.folder) if streamed else models.load(prepared.source).model
+    if streamed:
+        model.tie_weights()
+    layout = walk(model)
     layers = list(model.get_submodule(layout.layer_prefix))
     attention.use(model)
     adapter_settings = None
     if config.lora:
-        half = train_config.precision == "bf16" and train_config.strategy in ("single", "ddp")
+        half = train_config.precision == "bf16" and not train_config.strategy.startswith("zero")
         if half:  # frozen weights need no fp32 copy; sharding strategies cast by themselves
             model.to(DTYPES[train_config.precision])
         adapter_settings = add_adapters(model, config, train_config.seed)
@@ -124,6 +130,16 @@ def _build(prepared: Prepared, group: Group) -> Built:
     if train_config.activation_checkpointing:
         enable = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
         enable({"use_reentrant": False})
+    if streamed:
+        weights = models.open_weights(prepared.source, layout)
+        shapes = {name: tuple(p.shape) for name, p in model.named_parameters()}
+
+        def fill(name: str) -> torch.Tensor:
+            if ".lora_" in name:
+                return initial(name, shapes[name], train_config.seed)
+            return weights.get(name.replace(".base_layer", ""))
+
+        return Built(wrap(model, layers, train_config, group, fill), layout, adapter_settings)
     model.to(prepared.device.torch_device())
     return Built(wrap(model, layers, train_config, group), layout, adapter_settings)
 

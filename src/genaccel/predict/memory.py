@@ -72,7 +72,8 @@ def estimate(shape: ModelShape, plan: TrainingPlan) -> MemoryEstimate:
     share_weights, share_gradients, share_optimizer = (1 / plan.processes if s else 1.0 for s in shards)
     zero = plan.strategy.startswith("zero")
     # DeepSpeed computes on half-precision weights and updates fp32 ones; in fp32 it keeps a second copy all the same.
-    weights = share_weights * ((half if zero else 4) * trained + _frozen_bytes(plan) * frozen)
+    # Frozen weights are held in the precision that is computed with.
+    weights = share_weights * ((half if zero else 4) * trained + half * frozen)
     master = 4.0 * trained * share_optimizer if zero else 0.0
     return MemoryEstimate(
         weights=weights,
@@ -83,11 +84,6 @@ def estimate(shape: ModelShape, plan: TrainingPlan) -> MemoryEstimate:
         communication=_communication(shape, plan, trained),
         runtime=RUNTIME_BYTES,
     )
-
-
-def _frozen_bytes(plan: TrainingPlan) -> int:
-    """Frozen weights are held in the precision that is computed with, except under FSDP, whose units are of one dtype."""
-    return 4 if plan.strategy == "fsdp" else BYTES[plan.precision]
 
 
 def _activations(shape: ModelShape, plan: TrainingPlan) -> float:

@@ -157,3 +157,20 @@ def whole(tensor: torch.Tensor) -> torch.Tensor:
     from torch.distributed.tensor import DTensor
 
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+
+
+def materialize(
+    unit: nn.Module, names: dict[nn.Module, str], fill: Callable[[str], torch.Tensor], device: torch.device
+) -> None:
+    """Give memory and weights to what has none yet in ``unit``, which is sharded next and so holds them for a moment."""
+    shared: dict[int, nn.Parameter] = {}
+    for part in unit.modules():
+        for name, parameter in list(part.named_parameters(recurse=False)):
+            if not parameter.is_meta:
+                continue
+            if id(parameter) not in shared:  # a tied weight stays one tensor
+                values = fill(f"{names[part]}.{name}".lstrip(".")).to(device, parameter.dtype, copy=True)
+                shared[id(parameter)] = nn.Parameter(values, parameter.requires_grad)
+            setattr(part, name, shared[id(parameter)])
+        for name, buffer in list(part.named_buffers(recurse=False)):
+            setattr(part, name, buffer.to(device))

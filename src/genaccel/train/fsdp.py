@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -13,12 +13,22 @@ from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor
 
 from genaccel.train.config import TrainConfig
-from genaccel.train.engine import DTYPES, Engine
+from genaccel.train.engine import DTYPES, Engine, materialize
 from genaccel.train.group import Group
 
 
-def wrap(module: nn.Module, layers: Sequence[nn.Module], config: TrainConfig, group: Group) -> Engine:
-    """Shard ``layers`` one by one and what remains as a last unit; over groups of ``shard_processes`` if that is set."""
+def wrap(
+    module: nn.Module,
+    layers: Sequence[nn.Module],
+    config: TrainConfig,
+    group: Group,
+    fill: Callable[[str], torch.Tensor] | None = None,
+) -> Engine:
+    """Shard ``layers`` one by one and what remains as a last unit; over groups of ``shard_processes`` if that is set.
+
+    A module without memory (on the meta device) gets its weights from ``fill``, one whole tensor at a time, of which
+    each process keeps its shard: no process ever holds the model.
+    """
     kind, shards = group.device.torch_device().type, config.shard_processes or group.world_size
     if shards < group.world_size:
         mesh = init_device_mesh(kind, (group.world_size // shards, shards), mesh_dim_names=("replicate", "shard"))
@@ -27,8 +37,14 @@ def wrap(module: nn.Module, layers: Sequence[nn.Module], config: TrainConfig, gr
     # Weights are kept and gradients summed in fp32; gathering in half precision halves what is sent.
     half = None if config.precision == "fp32" else DTYPES[config.precision]
     policy = MixedPrecisionPolicy(param_dtype=half, reduce_dtype=torch.float32)
+    device = group.device.torch_device()
+    names = {part: name for name, part in module.named_modules()}
     for layer in layers:
+        if fill is not None:
+            materialize(layer, names, fill, device)
         fully_shard(layer, mesh=mesh, reshard_after_forward=config.reshard, mp_policy=policy)
+    if fill is not None:
+        materialize(module, names, fill, device)
     wrapped = fully_shard(module, mesh=mesh, reshard_after_forward=config.reshard, mp_policy=policy)
     units = [m for m in module.modules() if isinstance(m, FSDPModule)]
     whole = [name for name, p in module.named_parameters() if not isinstance(p, DTensor)]

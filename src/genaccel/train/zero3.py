@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, redirect_stdout
 from typing import Any
 
@@ -18,7 +18,7 @@ from torch import nn
 
 from genaccel.errors import UserError
 from genaccel.train.config import TrainConfig
-from genaccel.train.engine import BETAS, EPSILON, parameter_groups, trained
+from genaccel.train.engine import BETAS, EPSILON, materialize, parameter_groups, trained
 from genaccel.train.group import Group
 
 MOMENTS = ("exp_avg", "exp_avg_sq")
@@ -56,8 +56,18 @@ def ds_config(config: TrainConfig, group: Group) -> dict[str, Any]:
     }
 
 
-def wrap(module: nn.Module, layers: Sequence[nn.Module], config: TrainConfig, group: Group) -> ZeroEngine:
-    """The model in a DeepSpeed engine; ``UserError`` when DeepSpeed is not installed."""
+def wrap(
+    module: nn.Module,
+    layers: Sequence[nn.Module],
+    config: TrainConfig,
+    group: Group,
+    fill: Callable[[str], torch.Tensor] | None = None,
+) -> ZeroEngine:
+    """The model in a DeepSpeed engine; ``UserError`` when DeepSpeed is not installed.
+
+    Under stage 3 a module without memory gets its weights from ``fill``, layer by layer, and each layer is sharded
+    before the next one is filled.
+    """
     os.environ.setdefault("DS_ACCELERATOR", group.device.NAME)
     try:
         with redirect_stdout(sys.stderr):  # where its log goes from now on: standard output is for results
@@ -68,6 +78,15 @@ def wrap(module: nn.Module, layers: Sequence[nn.Module], config: TrainConfig, gr
         ) from None
     logging.getLogger("DeepSpeed").setLevel(logging.ERROR)
     wanted = ds_config(config, group)
+    if fill is not None:
+        names = {part: name for name, part in module.named_modules()}
+        if not torch.distributed.is_initialized():
+            raise UserError("Strategy zero3 needs at least two processes.", "Use --strategy single.")
+        with _without_shared_memory_op(deepspeed):
+            deepspeed.init_distributed()
+            for unit in (*layers, module):
+                materialize(unit, names, fill, group.device.torch_device())
+                deepspeed.zero.Init(module=unit, config_dict_or_path=wanted)
     optimizer = torch.optim.AdamW(parameter_groups(module, config.weight_decay), config.learning_rate, BETAS, EPSILON)
     with _without_shared_memory_op(deepspeed):
         engine, *_ = deepspeed.initialize(model=module, optimizer=optimizer, config=wanted)
