@@ -13,31 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from genaccel import cli, console
-
-
-@pytest.fixture
-def run(monkeypatch, capsys, tmp_path):
-    """Run a command in this process inside an empty folder: (exit code, stdout, stderr)."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("GENACCEL_DATA", raising=False)
-
-    def command(*arguments: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["genaccel", *map(str, arguments)])
-        before = signal.getsignal(signal.SIGTERM)
-        code = 0
-        try:
-            cli.main()
-        except SystemExit as stop:
-            code = stop.code or 0
-        finally:
-            signal.signal(signal.SIGTERM, before)
-            console.json_mode = False
-        out, err = capsys.readouterr()
-        return code, out, err
-
-    return command
-
 
 @pytest.fixture
 def text_file(tmp_path):

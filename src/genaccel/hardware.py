@@ -24,7 +24,7 @@ class PrecisionPair:
 class Accelerator:
     """A card: its name, the runtime that drives it, and what was published about it. What was not is absent.
 
-    ``peak_flops`` are dense, by dtype, in FLOP/s. ``device_names`` are parts of what the runtime calls the card.
+    ``peak_flops`` are dense, by dtype, in FLOP/s. ``device_names`` are what the runtime calls the card, maker left out.
     """
 
     name: str
@@ -45,17 +45,17 @@ class Accelerator:
 
 @dataclass(frozen=True)
 class Cluster:
-    """Nodes of one kind. Link rates are in bytes per second, one direction, one card."""
+    """Nodes of one kind. Link rates are in bytes per second, one direction, one card. What is unknown is absent."""
 
     name: str
     description: str
     accelerator: str
     cards_per_node: int
-    host_memory_bytes_per_node: int
-    intra_node_bytes_per_second_per_card: float
-    scheduler: Literal["slurm", "kubernetes"]
     source: str
+    intra_node_bytes_per_second_per_card: float | None = None
     inter_node_bytes_per_second_per_card: float | None = None
+    host_memory_bytes_per_node: int | None = None
+    scheduler: Literal["slurm", "kubernetes"] | None = None
 
     @property
     def card(self) -> Accelerator:
@@ -114,11 +114,13 @@ def find_cluster(name: str) -> Cluster:
 
 
 def accelerator_of(device_name: str) -> Accelerator | None:
-    """The catalogue's entry for what a runtime calls its card; None when there is none."""
-    matching = [
-        (len(part), card)
-        for card in accelerators().values()
-        for part in card.device_names
-        if part.lower() in device_name.lower()
-    ]
-    return max(matching, key=lambda m: m[0])[1] if matching else None
+    """The catalogue's entry for what a runtime calls its card; None when there is none.
+
+    The whole name counts, apart from a maker in front of it: a 'GH200', an 'H200 NVL' or a slice of a card ('... MIG
+    1g.5gb') is no H200 or A100, and has other peaks.
+    """
+    called = f" {device_name.strip().lower()}"
+    for card in accelerators().values():
+        if any(called.endswith(f" {name.lower()}") for name in card.device_names):
+            return card
+    return None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -13,7 +13,11 @@ from genaccel.hardware import read_catalogue
 
 @dataclass(frozen=True)
 class ModelShape:
-    """Sizes of a decoder LM. ``sliding_share`` of the layers look back ``sliding_window`` tokens only."""
+    """Sizes of a decoder LM. ``sliding_share`` of the layers look back ``sliding_window`` tokens only.
+
+    ``qk_norm``: queries and keys of every head are normalized. ``other_parameters`` are biases, learned positions and
+    the gains of those norms: few, and in no matrix product.
+    """
 
     name: str
     num_layers: int
@@ -30,6 +34,8 @@ class ModelShape:
     sliding_window: int | None = None
     sliding_share: float = 0.0
     norms_per_layer: int = 2
+    qk_norm: bool = False
+    other_parameters: int = 0
     attention_softcap: float | None = None
     hub_ids: tuple[str, ...] = ()
 
@@ -61,15 +67,19 @@ class ModelShape:
 
     @property
     def num_parameters(self) -> int:
-        """All parameters: linear layers, gains of the norms, embedding and an untied head. Biases are not counted."""
+        """All parameters: linear layers, gains of the norms, embedding, an untied head, and the others."""
         heads = self.embedding_weights * (1 if self.tied_embeddings else 2)
         norms = (self.num_layers * self.norms_per_layer + 1) * self.hidden_size
-        return self.num_layers * self.layer_weights + norms + heads
+        return self.num_layers * self.layer_weights + norms + heads + self.other_parameters
 
     def adapter_weights(self, rank: int, targets: tuple[str, ...] = ()) -> int:
-        """Weights of LoRA on ``targets`` (all linear layers by default) of every decoder layer."""
+        """Weights of LoRA on ``targets`` of every decoder layer.
+
+        All linear layers by default, and when no target has one of Llama's names: an upper bound for fused layers.
+        """
         shapes = self.linear_shapes
-        return self.num_layers * sum(rank * sum(shapes[name]) for name in targets or shapes if name in shapes)
+        named = [name for name in targets if name in shapes]
+        return self.num_layers * sum(rank * sum(shapes[name]) for name in named or shapes)
 
 
 @cache
@@ -87,10 +97,19 @@ def find_shape(name: str) -> ModelShape:
 
 
 UNGATED_TYPES = {"gpt2", "opt", "gpt_neox", "phi", "gpt_bigcode", "starcoder2", "falcon", "mpt"}
+"""Models whose MLP has two matrices; they have LayerNorm, with biases. All others are gated, with RMSNorm."""
+TIED_TYPES = {"gpt2", "opt", "gpt_bigcode", "starcoder2", "falcon", "mpt"}
+TIED_FAMILIES = ("gemma", "cohere")
+"""Models whose head is the embedding unless their configuration says otherwise."""
 
 
 def shape_of_config(config: Mapping[str, Any], name: str) -> ModelShape:
-    """The shape that a Hugging Face ``config.json`` describes; ``UserError`` names what is missing."""
+    """The shape that a Hugging Face ``config.json`` describes.
+
+    Parameters are counted exactly for Llama, Mistral, Qwen2, Qwen3, Phi-3, Gemma (1, 2, 3) and GPT-2, whose tests
+    compare; for others up to their biases. ``UserError`` names what is missing, or refuses a mixture of experts.
+    """
+    config = config.get("text_config") or config
 
     def need(*keys: str) -> int:
         for key in keys:
@@ -98,29 +117,78 @@ def shape_of_config(config: Mapping[str, Any], name: str) -> ModelShape:
                 return int(config[key])
         raise UserError(f"The configuration of {name} has no {keys[0]}.", "Decoder LMs of transformers are supported.")
 
-    hidden, heads = need("hidden_size", "n_embd"), need("num_attention_heads", "n_head")
+    for key in ("num_local_experts", "num_experts", "n_routed_experts"):
+        if config.get(key):
+            raise UserError(
+                f"{name} is a mixture of experts ({key} = {config[key]}), whose arithmetic is not known here.",
+                "Choose a dense decoder LM.",
+            )
     kind = str(config.get("model_type", ""))
-    gemma = kind.startswith(("gemma2", "gemma3"))
-    window = config.get("sliding_window")
-    window = window if isinstance(window, int) and config.get("use_sliding_window", True) else None
-    kinds = config.get("layer_types") or ()
-    share = sum(k == "sliding_attention" for k in kinds) / len(kinds) if kinds else (0.5 if gemma else 1.0)
-    gated = kind not in UNGATED_TYPES
-    return ModelShape(
+    hidden, heads = need("hidden_size", "n_embd"), need("num_attention_heads", "n_head")
+    num_layers, gated = need("num_hidden_layers", "n_layer"), kind not in UNGATED_TYPES
+    kv_heads = config.get("num_key_value_heads") or config.get("num_kv_heads")
+    head_dim = config.get("head_dim") or hidden // heads
+    inner = config.get("intermediate_size") or config.get("n_inner")
+    window, share = _sliding(config, kind, num_layers)
+    shape = ModelShape(
         name=name,
-        num_layers=need("num_hidden_layers", "n_layer"),
+        num_layers=num_layers,
         hidden_size=hidden,
-        intermediate_size=config.get("intermediate_size") or config.get("n_inner") or 4 * hidden,
+        intermediate_size=inner or (need("intermediate_size") if gated else 4 * hidden),
         num_heads=heads,
-        num_kv_heads=config.get("num_key_value_heads") or heads,
-        head_dim=config.get("head_dim") or hidden // heads,
+        num_kv_heads=kv_heads or (1 if config.get("multi_query") else heads),
+        head_dim=head_dim,
         vocab_size=need("vocab_size"),
-        tied_embeddings=bool(config.get("tie_word_embeddings", kind in ("gpt2", "gemma", "gemma2"))),
+        tied_embeddings=bool(config.get("tie_word_embeddings", kind in TIED_TYPES or kind.startswith(TIED_FAMILIES))),
         gated_mlp=gated,
         source="config.json",
         context=config.get("max_position_embeddings") or config.get("n_positions"),
         sliding_window=window,
-        sliding_share=share if window else 0.0,
-        norms_per_layer=4 if gemma else 2,
+        sliding_share=share,
+        norms_per_layer=4 if kind.startswith(("gemma2", "gemma3")) else 2,
+        qk_norm=kind.startswith(("qwen3", "gemma3")),
         attention_softcap=config.get("attn_logit_softcapping"),
     )
+    return replace(shape, other_parameters=_other_parameters(shape, config, kind))
+
+
+def _sliding(config: Mapping[str, Any], kind: str, num_layers: int) -> tuple[int | None, float]:
+    """(window, share of the layers that look back no further); (None, 0) without."""
+    window = config.get("sliding_window")
+    # Qwen2 and Qwen3 name a window which they do not use unless told to.
+    if not isinstance(window, int) or not config.get("use_sliding_window", not kind.startswith("qwen")):
+        return None, 0.0
+    kinds = config.get("layer_types")
+    if kinds:
+        sliding = sum(k == "sliding_attention" for k in kinds)
+    elif kind == "gemma2":
+        sliding = -(-num_layers // 2)  # every other layer, the first included
+    elif kind.startswith("gemma3"):
+        sliding = num_layers - num_layers // (config.get("sliding_window_pattern") or 6)
+    elif kind.startswith("qwen"):
+        sliding = max(0, num_layers - int(config.get("max_window_layers") or 0))
+    else:
+        sliding = num_layers
+    return (window, sliding / num_layers) if sliding else (None, 0.0)
+
+
+def _other_parameters(shape: ModelShape, config: Mapping[str, Any], kind: str) -> int:
+    """Biases, learned positions, and norms of queries and keys."""
+    outputs = {name: size for name, (size, _) in shape.linear_shapes.items()}
+    biased: set[str] = set()
+    if not shape.gated_mlp:
+        biased = set(outputs)
+    if kind == "qwen2":
+        biased = {"q_proj", "k_proj", "v_proj"}
+    if config.get("attention_bias"):
+        biased |= {"q_proj", "k_proj", "v_proj", "o_proj"}
+    if config.get("mlp_bias"):
+        biased |= {"gate_proj", "up_proj", "down_proj"} & set(outputs)
+    others = shape.num_layers * sum(outputs[name] for name in biased)
+    if not shape.gated_mlp:  # LayerNorm has a bias beside its gain
+        others += (shape.num_layers * shape.norms_per_layer + 1) * shape.hidden_size
+    if shape.qk_norm:
+        others += shape.num_layers * 2 * shape.head_dim
+    if kind == "gpt2":
+        others += (shape.context or 0) * shape.hidden_size
+    return others

@@ -19,6 +19,7 @@ from genaccel.train.config import TrainConfig
         ({"steps": 0}, "--steps is 0"),
         ({"keep": 0}, "--keep is 0"),
         ({"clip": -1.0}, "--clip is -1"),
+        ({"strategy": "fsdp"}, "fsdp needs at least two processes"),
         ({"shard_processes": 2}, "only used with --strategy fsdp"),
         ({"strategy": "fsdp", "processes": 4, "shard_processes": 3}, "groups of 3"),
     ],

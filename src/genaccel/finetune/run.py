@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
+import shutil
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -35,6 +38,9 @@ if TYPE_CHECKING:
     from genaccel.launch.ranks import Ranks
     from genaccel.plans import ModelLayout
     from genaccel.train.engine import Steps
+
+
+UNFINISHED = ".unfinished"
 
 
 @dataclass(frozen=True)
@@ -105,6 +111,8 @@ def run(
             prepared, measured, environment, settings or settings_of(config, train_config), fingerprint
         )
         path = write_record(record, config.runs)
+        if train_config.checkpoints is None and loop.checkpoints is not None:
+            shutil.rmtree(loop.checkpoints.folder, ignore_errors=True)
     leave(group)
     return Finished(record, path, outcome)
 
@@ -145,10 +153,11 @@ def _build(prepared: Prepared, group: Group) -> Built:
 
 
 def _resume(loop: Run, prepared: Prepared, fingerprint: str) -> None:
-    """Go on from the last checkpoint of this very run, if there is one."""
+    """Go on from the last checkpoint of this very run, if there is one.
+
+    Without a folder of their own, checkpoints lie among unfinished runs and go when the run is finished.
+    """
     config, train_config = prepared.config, prepared.train_config
-    if train_config.checkpoints is None:
-        return
     identity = {
         "model": fingerprint,
         "data": prepared.data.sha256,
@@ -162,8 +171,14 @@ def _resume(loop: Run, prepared: Prepared, fingerprint: str) -> None:
         "weight_decay": train_config.weight_decay,
         "clip": train_config.clip,
         "seed": train_config.seed,
+        # Other schedules end at the last step, and would be other ones with another number of steps.
+        "steps": None if train_config.schedule == "constant" else prepared.num_steps,
     }
-    loop.checkpoints = Checkpoints(train_config.checkpoints, train_config.keep, loop.group, identity)
+    folder = train_config.checkpoints
+    if folder is None:
+        digest = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
+        folder = config.runs / UNFINISHED / f"finetune-{digest[:16]}"
+    loop.checkpoints = Checkpoints(folder, train_config.keep, loop.group, identity)
     if found := loop.checkpoints.latest():
         path, progress = found
         loop.checkpoints.load(path, progress, loop.engine)

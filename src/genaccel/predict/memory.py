@@ -1,8 +1,8 @@
 """Memory of one process in training, part by part: an estimate, made before anything is loaded.
 
 What is counted follows ``train/``: fp32 weights with autocast under single and DDP, fp32 shards gathered in half
-precision under FSDP, DeepSpeed's fp32 copy beside half-precision weights under ZeRO. Activations are those that
-PyTorch keeps for the backward pass of transformers' Llama-like layers.
+precision under FSDP, DeepSpeed's fp32 copy beside half-precision weights under ZeRO. Activations are the tensors that
+PyTorch keeps for the backward pass of transformers' models; tests compare them with those that it really keeps.
 """
 
 from __future__ import annotations
@@ -15,13 +15,17 @@ from genaccel.shapes import ModelShape
 BYTES = {"fp32": 4, "bf16": 2, "fp16": 2}
 RUNTIME_BYTES = 600_000_000
 """Interpreter, torch, transformers and their buffers on a host (measured: 0.5 to 0.7 GB); CUDA's context is alike."""
-BUCKET_BYTES = 25_000_000
-LORA_INPUTS = 1.0
+ZERO_BUCKET = 50_000_000
+"""Elements that DeepSpeed reduces or gathers at once, as ``train/zero3.py`` sets it; ten such may be live."""
 
 
 @dataclass(frozen=True)
 class TrainingPlan:
-    """A run as the estimate sees it. ``lora_rank`` is None for full fine-tuning; ``attention`` flash keeps no scores."""
+    """A run as the estimate sees it.
+
+    ``processes`` are those that shard among themselves; ``lora_rank`` is None for full fine-tuning; without
+    ``lora_targets`` all linear layers have adapters; ``accumulates`` says that a step has several micro-batches.
+    """
 
     strategy: str
     processes: int
@@ -32,11 +36,45 @@ class TrainingPlan:
     lora_targets: tuple[str, ...] = ()
     activation_checkpointing: bool = False
     attention: str = "auto"
+    reshard: bool = True
+    accumulates: bool = False
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of a micro-batch."""
+        return self.micro_batch * self.length
+
+    @property
+    def element(self) -> int:
+        """Bytes of a number in the precision that is computed with."""
+        return BYTES[self.precision]
+
+    @property
+    def autocasts(self) -> bool:
+        """Whether torch's autocast casts what each operation reads; sharding strategies cast weights instead."""
+        return self.strategy in ("single", "ddp") and self.precision != "fp32"
+
+    @property
+    def frozen_element(self) -> int:
+        """Bytes of a frozen weight where it is kept: in fp32 unless the run holds the base model in half precision."""
+        if self.strategy.startswith("zero"):
+            return self.element
+        return 2 if self.autocasts and self.precision == "bf16" else 4
+
+    @property
+    def stream_element(self) -> int:
+        """Bytes of a number in the residual stream: that of the weights, since autocast keeps sums and norms wide."""
+        if not self.autocasts:
+            return self.element
+        return 4 if self.lora_rank is None else self.frozen_element
 
 
 @dataclass(frozen=True)
 class MemoryEstimate:
-    """Bytes of one process at its peak, by part. Predicted."""
+    """Bytes of one process at its peak, by part. Predicted.
+
+    ``not_at_once`` is negative: what the other parts count together although it is there one after the other.
+    """
 
     weights: float
     gradients: float
@@ -45,6 +83,7 @@ class MemoryEstimate:
     logits: float
     communication: float
     runtime: float
+    not_at_once: float = 0.0
 
     @property
     def total_bytes(self) -> float:
@@ -55,6 +94,10 @@ class MemoryEstimate:
         """The parts that matter most."""
         return sorted(asdict(self).items(), key=lambda part: -part[1])[:num]
 
+    def free_share(self, memory_bytes: float) -> float:
+        """The share of ``memory_bytes`` left free; negative when the run does not fit."""
+        return 1 - self.total_bytes / memory_bytes
+
     def as_dict(self) -> dict[str, Any]:
         """For records."""
         return asdict(self) | {"total": self.total_bytes}
@@ -62,68 +105,133 @@ class MemoryEstimate:
 
 def estimate(shape: ModelShape, plan: TrainingPlan) -> MemoryEstimate:
     """The memory that a process of ``plan`` needs to train a model of ``shape``."""
-    half = BYTES[plan.precision]
-    everything = shape.num_parameters
+    everything, full = shape.num_parameters, plan.lora_rank is None
     trained = everything if plan.lora_rank is None else shape.adapter_weights(plan.lora_rank, plan.lora_targets)
-    frozen = 0 if plan.lora_rank is None else everything
-    shards = {"fsdp": (True, True, True), "zero3": (True, True, True), "zero2": (False, True, True)}.get(
-        plan.strategy, (False, False, plan.strategy == "zero1")
-    )
-    share_weights, share_gradients, share_optimizer = (1 / plan.processes if s else 1.0 for s in shards)
+    frozen = 0 if full else everything
+    share_weights, share_gradients, share_optimizer = _shares(plan)
     zero = plan.strategy.startswith("zero")
     # DeepSpeed computes on half-precision weights and updates fp32 ones; in fp32 it keeps a second copy all the same.
-    # Frozen weights are held in the precision that is computed with.
-    weights = share_weights * ((half if zero else 4) * trained + half * frozen)
+    weights = share_weights * ((plan.element if zero else 4) * trained + plan.frozen_element * frozen)
+    weights += _cast_weights(shape, plan)
+    gradients = share_gradients * (plan.element if zero else 4) * trained
     master = 4.0 * trained * share_optimizer if zero else 0.0
+    activations, logits = activation_bytes(shape, plan), logit_bytes(shape, plan)
+    # Without accumulation gradients come as the activations and cast weights go; DDP and DeepSpeed keep their place.
+    held = plan.accumulates or plan.strategy not in ("single", "fsdp")
+    coming = 0.0 if held else min(gradients, activations + logits + _cast_weights(shape, plan))
     return MemoryEstimate(
         weights=weights,
-        gradients=share_gradients * (half if zero else 4) * trained,
+        gradients=gradients,
         optimizer=master + 8.0 * trained * share_optimizer,
-        activations=_activations(shape, plan),
-        logits=_logits(shape, plan),
+        activations=activations,
+        logits=logits,
         communication=_communication(shape, plan, trained),
         runtime=RUNTIME_BYTES,
+        not_at_once=-coming,
     )
 
 
-def _activations(shape: ModelShape, plan: TrainingPlan) -> float:
+def _shares(plan: TrainingPlan) -> tuple[float, float, float]:
+    """Shares of the weights, gradients and optimizer that one process holds."""
+    part = 1 / plan.processes
+    shares = {
+        "fsdp": (part, part, part),
+        "zero3": (part, part, part),
+        "zero2": (1.0, part, part),
+        "zero1": (1.0, 1.0, part),
+    }
+    weights, gradients, optimizer = shares.get(plan.strategy, (1.0, 1.0, 1.0))
+    # FSDP holds whole gradients at home until the step's last micro-batch exchanges them.
+    return weights, 1.0 if plan.strategy == "fsdp" and plan.accumulates else gradients, optimizer
+
+
+def _cast_weights(shape: ModelShape, plan: TrainingPlan) -> float:
+    """The half-precision copies of fp32 matrices that autocast makes and the backward pass reads."""
+    wide = plan.lora_rank is None or plan.frozen_element == 4
+    matrices = shape.num_layers * shape.layer_weights + shape.embedding_weights
+    return float(plan.element * matrices) if plan.autocasts and wide else 0.0
+
+
+def activation_bytes(shape: ModelShape, plan: TrainingPlan) -> float:
     """What the backward pass needs, of all layers or, with checkpointing, of one layer and every layer's input."""
-    tokens, element = plan.micro_batch * plan.length, BYTES[plan.precision]
-    queries, keys = shape.num_heads * shape.head_dim, shape.num_kv_heads * shape.head_dim
-    # Two norms keep their input in fp32 and its normalized form; linear layers keep their input; rotary embedding and
-    # attention keep queries, keys, values and output; the gated MLP keeps gate, its activation, up and their product.
-    norms = shape.norms_per_layer * (4 + element) * shape.hidden_size
-    attention = element * (3 * queries + 4 * keys)
-    mlp = element * (4 if shape.gated_mlp else 2) * shape.intermediate_size
-    residual = 2 * element * shape.hidden_size
-    layer: float = tokens * (norms + attention + mlp + residual)
-    if plan.attention == "math" or shape.attention_softcap is not None:
-        layer += 2 * element * plan.micro_batch * shape.num_heads * plan.length**2
-    if plan.lora_rank is not None:
-        shapes = shape.linear_shapes
-        inputs = sum(shapes[name][1] for name in plan.lora_targets or shapes if name in shapes)
-        layer += LORA_INPUTS * tokens * (4 * plan.lora_rank * len(shapes) + (4 - element) * inputs)
+    full, tokens = plan.lora_rank is None, plan.tokens
+    layer = tokens * (_norms(shape, plan) + _linear_inputs(shape, plan) + _mlp(shape, plan)) + _attention(shape, plan)
+    last = tokens * shape.hidden_size * (4 + ((plan.stream_element if shape.gated_mlp else 0) + plan.element) * full)
     if plan.activation_checkpointing:
-        return layer + shape.num_layers * tokens * element * shape.hidden_size
-    return shape.num_layers * layer
+        return layer + last + shape.num_layers * tokens * plan.stream_element * shape.hidden_size
+    return shape.num_layers * layer + last
 
 
-def _logits(shape: ModelShape, plan: TrainingPlan) -> float:
-    """Logits in the computing precision and in fp32, their softmax, and the gradient: 3 fp32 copies at the peak."""
-    extra = 0 if plan.precision == "fp32" else BYTES[plan.precision]
-    return float(plan.micro_batch * plan.length * shape.vocab_size * (3 * 4 + extra))
+def _norms(shape: ModelShape, plan: TrainingPlan) -> float:
+    """Bytes a token. RMSNorm keeps its input in fp32 and, for a gain that is trained, the input normalized."""
+    normalized = plan.stream_element if plan.lora_rank is None else 0
+    if not shape.gated_mlp:  # LayerNorm is one operation, which keeps its input only
+        return shape.norms_per_layer * plan.stream_element * shape.hidden_size
+    width = shape.norms_per_layer * shape.hidden_size
+    if shape.qk_norm:
+        width += (shape.num_heads + shape.num_kv_heads) * shape.head_dim
+    return (4 + normalized) * width
+
+
+def _linear_inputs(shape: ModelShape, plan: TrainingPlan) -> float:
+    """Bytes a token: the inputs of trained matrices, and the narrow outputs of adapters.
+
+    Queries, keys and values read one tensor, as do gate and up; autocast casts it for each.
+    """
+    inputs = {name: size for name, (_, size) in shape.linear_shapes.items()}
+    if plan.lora_rank is None:
+        targets, narrow = tuple(inputs), 0
+    else:
+        targets = tuple(name for name in plan.lora_targets if name in inputs) or tuple(inputs)
+        narrow = plan.lora_rank * len(targets)
+    if plan.autocasts and shape.gated_mlp:
+        return plan.element * (sum(inputs[name] for name in targets) + narrow)
+    first = {"k_proj": "q_proj", "v_proj": "q_proj", "gate_proj": "up_proj"}
+    return plan.element * (sum(inputs[name] for name in {first.get(name, name) for name in targets}) + narrow)
+
+
+def _mlp(shape: ModelShape, plan: TrainingPlan) -> float:
+    """Bytes a token: gate, its activation and up; GPT-2's gelu is written out and keeps four tensors."""
+    return (3 if shape.gated_mlp else 4) * plan.element * shape.intermediate_size
+
+
+def _attention(shape: ModelShape, plan: TrainingPlan) -> float:
+    """Bytes of a layer: queries, keys, values, and what the kernel keeps of the scores. Documents are as long as rows."""
+    queries, keys = shape.num_heads * shape.head_dim, shape.num_kv_heads * shape.head_dim
+    scores = plan.micro_batch * shape.num_heads * plan.length**2
+    if shape.attention_softcap is not None:  # written out: capped scores, their softmax in fp32, and that cast
+        kept = plan.element + 4 + (plan.element if plan.element < 4 else 0)
+        return float(plan.element * plan.tokens * 3 * queries + kept * scores)
+    if plan.attention == "math":  # torch's own computes in fp32 on keys and values repeated for every head
+        return 4.0 * (plan.tokens * 3 * queries + scores)
+    # The output is the input of o_proj, unless that is frozen or reads it through a cast of its own.
+    targets = plan.lora_targets or ("o_proj",)
+    apart = plan.lora_rank is not None and (plan.autocasts or "o_proj" not in targets)
+    return float(plan.element * plan.tokens * (queries + 2 * keys + queries * apart))
+
+
+def logit_bytes(shape: ModelShape, plan: TrainingPlan) -> float:
+    """The head's output in the computing precision and, at the peak, three fp32 copies: log-softmax and two gradients."""
+    extra = 0 if plan.precision == "fp32" else plan.element
+    if shape.attention_softcap is not None:  # Gemma 2 caps its logits too and keeps the tanh
+        extra += plan.element
+    return float(plan.tokens * shape.vocab_size * (3 * 4 + extra))
 
 
 def _communication(shape: ModelShape, plan: TrainingPlan, trained: int) -> float:
-    """DDP's buckets; the layers that FSDP has gathered (this one, the next, and the embedding); ZeRO's buckets."""
-    element = BYTES[plan.precision]
-    if plan.strategy == "ddp":
-        return float(min(4 * trained, BUCKET_BYTES))
+    """The layers that FSDP has gathered (this one, the next, and the embeddings), or DeepSpeed's buckets and live layers.
+
+    DDP's buckets are the gradients themselves.
+    """
+    element, layer = plan.element, shape.layer_weights
+    outer = shape.embedding_weights * (1 if shape.tied_embeddings else 2)
     if plan.strategy == "fsdp":
-        gathered = element * (2 * shape.layer_weights + shape.embedding_weights * (1 if shape.tied_embeddings else 2))
-        reduced = 4 * max(shape.layer_weights, shape.embedding_weights) if plan.lora_rank is None else 0
-        return float(gathered + reduced)
+        gathered = element * ((2 if plan.reshard else shape.num_layers) * layer + outer)
+        if plan.lora_rank is not None:
+            return float(gathered)
+        # Whole gradients of a layer, and of the embeddings until the end; one of them is summed in fp32.
+        return float(gathered + element * (layer + outer) + 4 * max(layer, outer))
     if plan.strategy.startswith("zero"):
-        live = element * (2 * shape.layer_weights + shape.embedding_weights) if plan.strategy == "zero3" else 0
-        return float(live + 2 * element * min(50_000_000, trained))
+        live = min(shape.num_parameters, max(10 * ZERO_BUCKET, 2 * layer + outer)) if plan.strategy == "zero3" else 0
+        return float(element * (live + 2 * min(ZERO_BUCKET, trained)))
     return 0.0

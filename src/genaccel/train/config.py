@@ -113,6 +113,10 @@ class TrainConfig:
                 raise UserError(f"--{name.replace('_', '-')} is {value:g}, but it must be at least {least}.", "")
         if self.strategy == "single" and self.processes > 1:
             raise UserError(f"Strategy single cannot use {self.processes} processes.", "Add --strategy ddp.")
+        if self.strategy != "single" and self.processes == 1:
+            raise UserError(
+                f"Strategy {self.strategy} needs at least two processes.", "Add --processes 2, or use single."
+            )
         if self.global_batch % (self.processes * self.micro_batch_size or 1) or self.global_batch < self.processes:
             raise UserError(
                 f"A global batch of {self.global_batch} samples cannot be split over {self.processes} processes in micro "
