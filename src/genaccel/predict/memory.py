@@ -115,10 +115,7 @@ def estimate(shape: ModelShape, plan: TrainingPlan) -> MemoryEstimate:
     weights += _cast_weights(shape, plan)
     gradients = share_gradients * (plan.element if zero else 4) * trained
     master = 4.0 * trained * share_optimizer if zero else 0.0
-    activations, logits = activation_bytes(shape, plan), logit_bytes(shape, plan)
-    # Without accumulation gradients come as the activations and cast weights go; DDP and DeepSpeed keep their place.
-    held = plan.accumulates or plan.strategy not in ("single", "fsdp")
-    coming = 0.0 if held else min(gradients, activations + logits + _cast_weights(shape, plan))
+    activations, logits = activation_bytes(shape, plan), _head_bytes(shape, plan)
     return MemoryEstimate(
         weights=weights,
         gradients=gradients,
@@ -127,8 +124,29 @@ def estimate(shape: ModelShape, plan: TrainingPlan) -> MemoryEstimate:
         logits=logits,
         communication=_communication(shape, plan, trained),
         runtime=RUNTIME_BYTES,
-        not_at_once=-coming,
+        not_at_once=_peak(shape, plan, gradients, activations, logits)
+        - (gradients + activations + logits + _cast_weights(shape, plan)),
     )
+
+
+def _peak(shape: ModelShape, plan: TrainingPlan, gradients: float, activations: float, logits: float) -> float:
+    """Gradients, activations, logits and cast weights at the moment when they are most together.
+
+    Gradients come as the rest goes, unless they are held: over accumulation, in DDP's buckets, by DeepSpeed.
+    """
+    copies = _cast_weights(shape, plan)
+    recomputed = _recomputed_bytes(shape, plan) if plan.activation_checkpointing else 0.0
+    kept = activations - recomputed
+    loss, last_layer = kept + logits + copies, kept + recomputed
+    if plan.accumulates or plan.strategy not in ("single", "fsdp"):
+        return gradients + max(loss, last_layer)
+    share = gradients / shape.num_parameters if plan.lora_rank is None else 0.0
+    # The first layer is the last to be gone through; its own gradients and an untied embedding's are still to come.
+    to_come = share * (shape.layer_weights + (0 if shape.tied_embeddings else shape.embedding_weights))
+    first_layer = gradients - to_come + recomputed
+    # A tied embedding's second gradient is made whole before it is added to the head's.
+    end = gradients + (share * shape.embedding_weights if shape.tied_embeddings else 0.0)
+    return max(loss, last_layer, first_layer, end)
 
 
 def _shares(plan: TrainingPlan) -> tuple[float, float, float]:
@@ -154,12 +172,23 @@ def _cast_weights(shape: ModelShape, plan: TrainingPlan) -> float:
 
 def activation_bytes(shape: ModelShape, plan: TrainingPlan) -> float:
     """What the backward pass needs, of all layers or, with checkpointing, of one layer and every layer's input."""
-    full, tokens = plan.lora_rank is None, plan.tokens
-    layer = tokens * (_norms(shape, plan) + _linear_inputs(shape, plan) + _mlp(shape, plan)) + _attention(shape, plan)
-    last = tokens * shape.hidden_size * (4 + ((plan.stream_element if shape.gated_mlp else 0) + plan.element) * full)
+    gain = plan.stream_element if shape.gated_mlp else 0
+    last = plan.tokens * shape.hidden_size * (4 + (gain + plan.element if plan.lora_rank is None else 0))
     if plan.activation_checkpointing:
-        return layer + last + shape.num_layers * tokens * plan.stream_element * shape.hidden_size
-    return shape.num_layers * layer + last
+        inputs = shape.num_layers * plan.tokens * plan.stream_element * shape.hidden_size
+        return _recomputed_bytes(shape, plan) + last + inputs
+    return shape.num_layers * _layer_bytes(shape, plan) + last
+
+
+def _layer_bytes(shape: ModelShape, plan: TrainingPlan) -> float:
+    """What the backward pass needs of one layer."""
+    wide = _norms(shape, plan) + _linear_inputs(shape, plan) + _mlp(shape, plan)
+    return plan.tokens * wide + _attention(shape, plan)
+
+
+def _recomputed_bytes(shape: ModelShape, plan: TrainingPlan) -> float:
+    """A layer gone through again under checkpointing, and the gradients of its three widest activations."""
+    return _layer_bytes(shape, plan) + 3 * plan.tokens * plan.element * shape.intermediate_size
 
 
 def _norms(shape: ModelShape, plan: TrainingPlan) -> float:
@@ -210,12 +239,16 @@ def _attention(shape: ModelShape, plan: TrainingPlan) -> float:
     return float(plan.element * plan.tokens * (queries + 2 * keys + queries * apart))
 
 
-def logit_bytes(shape: ModelShape, plan: TrainingPlan) -> float:
-    """The head's output in the computing precision and, at the peak, three fp32 copies: log-softmax and two gradients."""
-    extra = 0 if plan.precision == "fp32" else plan.element
-    if shape.attention_softcap is not None:  # Gemma 2 caps its logits too and keeps the tanh
-        extra += plan.element
-    return float(plan.tokens * shape.vocab_size * (3 * 4 + extra))
+def _head_bytes(shape: ModelShape, plan: TrainingPlan) -> float:
+    """Three fp32 copies of the logits at the peak: their log-softmax and two gradients. Or, after them, the head's own.
+
+    The gradient of the head, the largest matrix, is made whole before it is added to one that is there already.
+    """
+    elements = plan.tokens * shape.vocab_size
+    # Gemma 2 caps its logits too and keeps the tanh.
+    copies = 3 * 4 + (plan.element if shape.attention_softcap is not None else 0)
+    added = plan.lora_rank is None and (plan.accumulates or plan.strategy == "ddp")
+    return float(max(copies * elements, 4 * elements + 4 * shape.embedding_weights * added))
 
 
 def _communication(shape: ModelShape, plan: TrainingPlan, trained: int) -> float:
