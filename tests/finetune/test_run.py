@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -29,11 +30,11 @@ def instructions(tmp_path):
     return path
 
 
-def start(tmp_path, *arguments, **more):
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "GENACCEL_CACHE": str(tmp_path / "cache")}
+def start(tmp_path, *arguments, variables=None):
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "GENACCEL_CACHE": str(tmp_path / "cache")} | (variables or {})
     command = [sys.executable, "-m", "genaccel", "finetune", *map(str, arguments)]
     return subprocess.Popen(
-        command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **more
+        command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
 
 
@@ -222,3 +223,24 @@ def test_a_preset_that_cannot_fit_says_what_would(run):
     assert code == 2
     assert "a gaudi1 of voyager has 32.0 GB" in err
     assert "--strategy fsdp" in err
+
+
+@pytest.mark.slow
+@pytest.mark.distributed
+def test_processes_that_mpi_started_find_each_other(tiny_llama, instructions, tmp_path):
+    """Open MPI's variables, set by hand: each process is told nothing but these."""
+    arguments = (tiny_llama, "--dataset", instructions, *SMALL, "--strategy", "ddp", "--steps", 3)
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    processes = []
+    for rank in ("0", "1"):
+        names = {"RANK": rank, "SIZE": "2", "LOCAL_RANK": rank, "LOCAL_SIZE": "2"}
+        given = {f"OMPI_COMM_WORLD_{k}": v for k, v in names.items()} | {"MASTER_PORT": str(port)}
+        processes.append(start(tmp_path, *arguments, variables=given))
+    outputs = [finish(p) for p in processes]
+    assert "tokens/s" in outputs[0][0]
+    assert outputs[1] == ("", ""), "the second process is silent"
+    record = only_record(tmp_path / "runs")
+    assert record.environment.num_devices == 2
+    assert record.label.endswith("ddp x2")

@@ -42,12 +42,13 @@ def finetune(
         Options and the values to try, such as strategy=ddp,fsdp attention=flash,math: every combination is a run.
     """
     from genaccel.finetune.prepare import prepare
-    from genaccel.launch.ranks import detect
+    from genaccel.launch.ranks import detect, export
 
     ranks = detect()
     if grid:
         return _run_grid(config, grid)
     if ranks is not None:
+        export(ranks)
         train = _joined(train, ranks)
     elif train.processes > 1:
         prepared = prepare(config, train)  # what is wrong is said once, before processes are started

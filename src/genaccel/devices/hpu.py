@@ -83,6 +83,21 @@ def set_generator_state(state: torch.Tensor) -> None:
     importlib.import_module("habana_frameworks.torch.hpu.random").set_rng_state(state)
 
 
+def choose_mode(mode: str) -> None:
+    """Run eagerly or lazily; Gaudi's software reads the variable when it is first imported."""
+    os.environ["PT_HPU_LAZY_MODE"] = "1" if mode == "lazy" else "0"
+
+
+def fused_attention(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scale: float | None, dropout: float
+) -> torch.Tensor:
+    """Causal attention of [rows, heads, length, head_dim] by Gaudi's own kernel, which never stores the scores."""
+    kernel = importlib.import_module("habana_frameworks.torch.hpex.kernels").FusedSDPA
+    out = kernel.apply(query, key, value, None, dropout, True, scale)
+    assert isinstance(out, torch.Tensor)
+    return out
+
+
 def is_lazy() -> bool:
     """Whether torch collects operations into graphs (PT_HPU_LAZY_MODE=1) instead of running them one by one."""
     return os.environ.get("PT_HPU_LAZY_MODE", "0") == "1"

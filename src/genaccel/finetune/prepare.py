@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from genaccel import devices, models
 from genaccel.console import format_bytes
+from genaccel.devices import hpu
 from genaccel.errors import UserError
 from genaccel.finetune.batches import DataPlan
 from genaccel.finetune.config import FinetuneConfig
@@ -50,6 +51,7 @@ def prepare(config: FinetuneConfig, train_config: TrainConfig) -> Prepared:
     """Check and tokenize; the first problem is a ``UserError``."""
     config.check()
     train_config.check()
+    hpu.choose_mode(train_config.gaudi_mode)  # before anything imports Gaudi's software
     device = devices.get(config.device)
     check_writable(config.runs)
     if config.output is not None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from genaccel.hardware import accelerator_of
 from genaccel.predict.operators import training_work
-from genaccel.records import Environment, Figure, Record, Setting
+from genaccel.records import Environment, Figure, Record, Setting, package_versions
 from genaccel.train.meter import Step, step_samples
 from genaccel.train.result import curves, speed_figures
 
@@ -65,6 +65,8 @@ def make_record(
                 "length": config.length,
             },
             "strategy": measured.wrapped,
+            "device": prepared.device.describe(),
+            "packages": package_versions(("peft", "deepspeed")),
             "first_step": measured.first_step,
             "curves": curves(measured.by_rank) if measured.by_rank[0] else {},
             "losses": list(measured.losses),

@@ -138,15 +138,15 @@ def _peak(shape: ModelShape, plan: TrainingPlan, gradients: float, activations: 
     recomputed = _recomputed_bytes(shape, plan) if plan.activation_checkpointing else 0.0
     kept = activations - recomputed
     loss, last_layer = kept + logits + copies, kept + recomputed
-    if plan.accumulates or plan.strategy not in ("single", "fsdp"):
-        return gradients + max(loss, last_layer)
     share = gradients / shape.num_parameters if plan.lora_rank is None else 0.0
+    embedding = share * shape.embedding_weights
+    # A tied embedding has two gradients, which are whole before autograd adds them, in fp32 to a third.
+    added = embedding * (2 if plan.element == 4 else 1) if shape.tied_embeddings else 0.0
+    if plan.accumulates or plan.strategy not in ("single", "fsdp"):
+        return gradients + max(loss, last_layer, added + embedding if shape.tied_embeddings else 0.0)
     # The first layer is the last to be gone through; its own gradients and an untied embedding's are still to come.
-    to_come = share * (shape.layer_weights + (0 if shape.tied_embeddings else shape.embedding_weights))
-    first_layer = gradients - to_come + recomputed
-    # A tied embedding's second gradient is made whole before it is added to the head's.
-    end = gradients + (share * shape.embedding_weights if shape.tied_embeddings else 0.0)
-    return max(loss, last_layer, first_layer, end)
+    to_come = share * shape.layer_weights + (0.0 if shape.tied_embeddings else embedding)
+    return max(loss, last_layer, gradients - to_come + recomputed, gradients + added)
 
 
 def _shares(plan: TrainingPlan) -> tuple[float, float, float]:

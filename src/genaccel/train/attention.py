@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 NAME = "genaccel"
 KERNELS = ("flash", "memory-efficient", "math")
+_forced: Attention = "auto"
+"""What ``forced`` asks for: Gaudi's flash attention is no backend of torch's and must be called by name."""
 
 
 def use(model: Any) -> None:
@@ -84,6 +86,10 @@ def _document(
     if window is not None and length > window:
         mask = _window_mask(length, window, query.device)
         return F.scaled_dot_product_attention(query, key, value, mask, dropout, scale=scaling, enable_gqa=grouped)
+    if query.device.type == "hpu" and _forced == "flash":
+        from genaccel.devices import hpu
+
+        return hpu.fused_attention(query, key, value, scaling, dropout)
     return F.scaled_dot_product_attention(
         query, key, value, dropout_p=dropout, is_causal=length > 1, scale=scaling, enable_gqa=grouped
     )
@@ -119,16 +125,21 @@ def forced(kernel: Attention) -> Iterator[None]:
     """Let torch use only ``kernel`` within the block; 'auto' leaves it the choice."""
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
+    global _forced
     if kernel == "auto":
         yield
         return
+    _forced = kernel
     backend = {
         "flash": SDPBackend.FLASH_ATTENTION,
         "memory-efficient": SDPBackend.EFFICIENT_ATTENTION,
         "math": SDPBackend.MATH,
     }[kernel]
-    with sdpa_kernel(backend):
-        yield
+    try:
+        with sdpa_kernel(backend):
+            yield
+    finally:
+        _forced = "auto"
 
 
 def available(device: Device, dtype: torch.dtype, head_dim: int) -> dict[str, str]:

@@ -42,6 +42,8 @@ class TrainConfig:
         fp32; bf16 or fp16 compute on fp32 weights (fp16 with loss scaling, where the device has it).
     attention
         Kernel to force: flash, memory-efficient or math; auto leaves the choice to torch.
+    gaudi_mode
+        On Gaudi: eager, or lazy, which collects operations into graphs (PT_HPU_LAZY_MODE).
     activation_checkpointing
         Recompute every layer's activations in the backward pass instead of keeping them.
     reshard
@@ -82,6 +84,7 @@ class TrainConfig:
     micro_batch: int | None = None
     precision: Precision = "fp32"
     attention: Attention = "auto"
+    gaudi_mode: Literal["eager", "lazy"] = "eager"
     activation_checkpointing: bool = False
     reshard: bool = True
     shard_processes: int | None = None
