@@ -48,6 +48,14 @@ def test_an_unknown_target_offers_the_nearest():
     assert "gaudi2" in caught.value.hint
 
 
+def test_a_card_without_a_pair_is_no_target():
+    with pytest.raises(UserError) as caught:
+        hardware.find_target("h100")
+    assert "no pair of precisions" in caught.value.message
+    assert "a100" in caught.value.hint
+    assert "h100" not in hardware.targets()
+
+
 GOOD = 'name = "x1"\ndescription = "X"\nruntime = "cuda"\n[quantize]\nhigh = "fp16"\nlow = "int8"\n'
 
 

@@ -43,6 +43,74 @@ def test_parameters_equal_those_of_the_built_model(name):
     assert (again.linear_shapes, again.context) == (shape.linear_shapes, shape.context)
 
 
+SMALL = {
+    "vocab_size": 500,
+    "hidden_size": 64,
+    "intermediate_size": 160,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes"),
+    [
+        ("Llama", {"attention_bias": True, "mlp_bias": True, "tie_word_embeddings": False}),
+        ("Llama", {"head_dim": 32, "tie_word_embeddings": True}),
+        ("Mistral", {"sliding_window": None}),
+        ("Qwen2", {"tie_word_embeddings": True}),
+        ("Qwen3", {"head_dim": 16, "attention_bias": True}),
+        ("Phi3", {"pad_token_id": 0}),
+        ("Gemma", {"head_dim": 16}),
+        ("Gemma2", {"head_dim": 16}),
+        ("Gemma3Text", {"head_dim": 16}),
+        ("GPT2", {"n_positions": 96}),
+    ],
+)
+@pytest.mark.parametrize("written", ["whole", "differences"])
+def test_a_configuration_gives_the_very_number_of_parameters(kind, changes, written):
+    """Also from a config.json that holds only what differs from the architecture's defaults, as those on the hub do."""
+    import transformers
+
+    sizes = SMALL if kind != "GPT2" else {"vocab_size": 500, "n_embd": 64, "n_layer": 3, "n_head": 4}
+    config = getattr(transformers, f"{kind}Config")(**sizes, **changes)
+    with torch.device("meta"):
+        model = transformers.AutoModelForCausalLM.from_config(config)
+    text = config.to_json_string(use_diff=written == "differences")
+    shape = shape_of_config(json.loads(text), kind)
+    assert shape.num_parameters == sum(p.numel() for p in model.parameters())
+
+
+@pytest.mark.parametrize(
+    ("config", "window", "share"),
+    [
+        ({"model_type": "mistral", "sliding_window": 32}, 32, 1.0),
+        ({"model_type": "mistral", "sliding_window": None}, None, 0.0),
+        ({"model_type": "qwen2", "sliding_window": 32}, None, 0.0),  # named, but not used
+        ({"model_type": "qwen2", "sliding_window": 32, "use_sliding_window": False}, None, 0.0),
+        ({"model_type": "qwen2", "sliding_window": 32, "use_sliding_window": True, "max_window_layers": 2}, 32, 1 / 3),
+        ({"model_type": "gemma2", "sliding_window": 32}, 32, 2 / 3),  # every other layer, the first included
+        ({"model_type": "gemma3_text", "sliding_window": 32, "sliding_window_pattern": 3}, 32, 2 / 3),
+        ({"model_type": "gemma2", "sliding_window": 32, "layer_types": ["full_attention"] * 3}, None, 0.0),
+    ],
+)
+def test_layers_that_slide(config, window, share):
+    shape = shape_of_config(SMALL | config, "x")
+    assert (shape.sliding_window, shape.sliding_share) == (window, pytest.approx(share))
+
+
+@pytest.mark.parametrize("key", ["num_local_experts", "num_experts", "n_routed_experts"])
+def test_a_mixture_of_experts_is_refused_by_name(key):
+    with pytest.raises(UserError, match=f"mixture of experts .{key} = 8"):
+        shape_of_config(SMALL | {"model_type": "mixtral", key: 8}, "x")
+
+
+def test_the_text_part_of_a_multimodal_configuration_counts():
+    whole = shape_of_config({"model_type": "gemma3", "text_config": SMALL | {"model_type": "gemma3_text"}}, "x")
+    assert (whole.hidden_size, whole.qk_norm) == (64, True)
+
+
 def test_published_sizes():
     billions = {n: s.num_parameters / 1e9 for n, s in model_shapes().items()}
     expected = {
@@ -70,6 +138,7 @@ def test_adapters_by_hand():
     shape = find_shape("smollm2-135m")
     # q and v of every layer: rank times (outputs + inputs).
     assert shape.adapter_weights(8, ("q_proj", "v_proj")) == 30 * 8 * ((576 + 576) + (192 + 576))
+    assert shape.adapter_weights(8, ("c_attn",)) == shape.adapter_weights(8), "fused layers have names of their own"
 
 
 def test_a_name_or_a_hub_id_finds_a_shape():
@@ -82,6 +151,8 @@ def test_a_name_or_a_hub_id_finds_a_shape():
 def test_a_configuration_without_a_size_is_named():
     with pytest.raises(UserError, match="has no num_hidden_layers"):
         shape_of_config({"hidden_size": 4, "num_attention_heads": 2}, "x")
+    with pytest.raises(UserError, match="has no intermediate_size"):
+        shape_of_config({k: v for k, v in SMALL.items() if k != "intermediate_size"}, "x")
 
 
 @pytest.mark.parametrize(
@@ -97,6 +168,14 @@ def test_a_configuration_without_a_size_is_named():
         ("GAUDI3", "gaudi3"),
         ("Intel(R) Xeon(R)", None),
         ("NVIDIA A100-PCIE-40GB", None),
+        ("NVIDIA A100 80GB PCIe", "a100"),
+        # Other cards, or slices of a card, whose peaks are others.
+        ("NVIDIA GH200 480GB", None),
+        ("NVIDIA H200 NVL", None),
+        ("NVIDIA H100 PCIe", None),
+        ("NVIDIA A100-SXM4-40GB MIG 1g.5gb", None),
+        ("GAUDI4", None),
+        ("", None),
     ],
 )
 def test_a_card_is_known_by_what_its_runtime_calls_it(device, name):
@@ -110,6 +189,13 @@ def test_clusters_name_cards_that_exist_and_every_number_has_a_source():
         assert cluster.source
     for card in accelerators().values():
         assert set(card.sources) >= {k for k in ("memory_bytes", "peak_flops") if getattr(card, k)}
+        assert set(card.peak_flops) <= {"fp32", "tf32", "bf16", "fp16", "fp8", "int8"}
+    # A link's rate given in bits, or for both directions, or for a node, would be out of this order.
+    for cluster in clusters().values():
+        inside, outside = cluster.intra_node_bytes_per_second_per_card, cluster.inter_node_bytes_per_second_per_card
+        assert inside is not None
+        assert outside is not None
+        assert 3e9 < outside <= 75e9 < inside <= 525e9
     # What is known to be wrong in public catalogues: sparse peaks, and dtypes that a chip lacks.
     assert accelerators()["h100"].peak_flops["bf16"] < 1e15
     assert "bf16" not in accelerators()["v100"].peak_flops

@@ -25,12 +25,15 @@ def test_pairs_by_counting(lengths, window):
     assert attended_pairs(lengths, window) == counted
 
 
-def counted_flops(folder, length, lora_rank=None, targets=()):
+def counted_flops(folder, length, lora_rank=None, targets=(), checkpointing=False):
     """(all, attention alone) FLOPs of a pass by torch's counter; eager attention, which it sees, computes all pairs."""
     model = models.load(models.resolve(str(folder))).model
     model.set_attn_implementation("eager")
     if lora_rank:
         add_adapters(model, FinetuneConfig("x", lora=True, lora_rank=lora_rank, lora_targets=targets), 0)
+    if checkpointing:
+        model.train()
+        model.gradient_checkpointing_enable({"use_reentrant": False})
     ids = torch.randint(258, (1, length))
     with FlopCounterMode(display=False) as counter:
         model(input_ids=ids, use_cache=False).logits.sum().backward()
@@ -73,12 +76,31 @@ def test_six_flops_a_parameter_and_token():
     assert 0 < work.attention < 0.1 * work.model
 
 
-def test_checkpointing_adds_a_forward_pass_of_the_layers_but_no_model_work():
+@pytest.mark.parametrize("architecture", ["tiny_llama", "tiny_llama_untied", "tiny_gemma2", "tiny_gpt2"])
+def test_recomputation_equals_torchs_count_and_is_no_model_work(architecture, request):
+    """What is computed again ends with the last tensor that is wanted: before down_proj, except where a norm or dropout follows."""
+    folder = request.getfixturevalue(architecture)
+    shape = shape_of_config(json.loads((folder / "config.json").read_text()), "x")
+    length = 24
+    plain = training_work(shape, [length])
+    again = training_work(shape, [length], activation_checkpointing=True)
+    assert again.model == plain.model == plain.hardware
+    more = counted_flops(folder, length, checkpointing=True)[0] - counted_flops(folder, length)[0]
+    square = 4 * shape.num_heads * shape.head_dim * shape.num_layers * length**2
+    assert again.recomputed == pytest.approx(more - square + plain.attention / 3)
+    assert again.hardware == again.model + again.recomputed
+
+
+def test_recomputation_of_a_layer_by_hand():
     shape = find_shape("tinyllama-1.1b")
     plain = training_work(shape, [512])
-    again = training_work(shape, [512], activation_checkpointing=True)
-    assert again.model == plain.model
-    assert again.hardware - plain.hardware == pytest.approx((plain.linear + plain.attention) / 3)
+    down = 2 * 512 * shape.num_layers * shape.hidden_size * shape.intermediate_size
+    full = training_work(shape, [512], activation_checkpointing=True)
+    assert full.recomputed == pytest.approx((plain.linear + plain.attention) / 3 - down)
+    adapted = training_work(shape, [512], lora_rank=8, activation_checkpointing=True)
+    assert adapted.recomputed == pytest.approx(adapted.linear / 2 + (adapted.attention + adapted.adapters) / 3)
+    few = training_work(shape, [512], lora_rank=8, lora_targets=("q_proj",), activation_checkpointing=True)
+    assert few.recomputed == pytest.approx(few.linear / 2 + (few.attention + few.adapters) / 3 - down)
 
 
 def test_a_head_on_some_positions_costs_their_share():

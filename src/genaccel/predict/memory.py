@@ -59,7 +59,7 @@ class TrainingPlan:
         """Bytes of a frozen weight where it is kept: in fp32 unless the run holds the base model in half precision."""
         if self.strategy.startswith("zero"):
             return self.element
-        return 2 if self.autocasts and self.precision == "bf16" else 4
+        return 2 if self.precision == "bf16" else 4
 
     @property
     def stream_element(self) -> int:
@@ -73,7 +73,8 @@ class TrainingPlan:
 class MemoryEstimate:
     """Bytes of one process at its peak, by part. Predicted.
 
-    ``not_at_once`` is negative: what the other parts count together although it is there one after the other.
+    ``activations`` include the half-precision copies of weights that autocast makes. ``not_at_once`` is negative: what the
+    other parts count together although it is there one after the other.
     """
 
     weights: float
@@ -112,20 +113,20 @@ def estimate(shape: ModelShape, plan: TrainingPlan) -> MemoryEstimate:
     zero = plan.strategy.startswith("zero")
     # DeepSpeed computes on half-precision weights and updates fp32 ones; in fp32 it keeps a second copy all the same.
     weights = share_weights * ((plan.element if zero else 4) * trained + plan.frozen_element * frozen)
-    weights += _cast_weights(shape, plan)
     gradients = share_gradients * (plan.element if zero else 4) * trained
     master = 4.0 * trained * share_optimizer if zero else 0.0
     activations, logits = activation_bytes(shape, plan), _head_bytes(shape, plan)
+    copies = _cast_weights(shape, plan)
+    beyond = _peak(shape, plan, gradients, activations, logits) - (gradients + activations + logits + copies)
     return MemoryEstimate(
         weights=weights,
         gradients=gradients,
         optimizer=master + 8.0 * trained * share_optimizer,
-        activations=activations,
-        logits=logits,
+        activations=activations + copies,
+        logits=logits + max(0.0, beyond),  # beyond the other parts are only the gradients of a tied head
         communication=_communication(shape, plan, trained),
         runtime=RUNTIME_BYTES,
-        not_at_once=_peak(shape, plan, gradients, activations, logits)
-        - (gradients + activations + logits + _cast_weights(shape, plan)),
+        not_at_once=min(0.0, beyond),
     )
 
 

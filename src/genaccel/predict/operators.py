@@ -62,7 +62,7 @@ def training_work(
     A weight that is trained costs 2 FLOPs a token forward and 4 backward; one that is frozen 2 backward, for the
     gradient of its input alone (the first layer's too, though nothing below it is trained). The head is counted for
     ``num_targets`` positions, by default all. Recomputation stops at the last tensor that was wanted: the last product of
-    a layer is not repeated unless a norm or an adapter reads what it gives or gets.
+    a layer is not repeated unless a norm, dropout (as in GPT-2) or an adapter reads what it gives or gets.
     """
     tokens = sum(document_lengths)
     scored = tokens if num_targets is None else num_targets
@@ -73,7 +73,8 @@ def training_work(
     adapters = 0.0 if lora_rank is None else 2.0 * tokens * shape.adapter_weights(lora_rank, lora_targets)
     again = linear + attention + adapters if activation_checkpointing else 0.0
     adapted = lora_rank is not None and "down_proj" in (lora_targets or ("down_proj",))
-    if activation_checkpointing and shape.norms_per_layer == 2 and not adapted:
+    followed = shape.norms_per_layer > 2 or not shape.gated_mlp
+    if activation_checkpointing and not (followed or adapted):
         outputs, inputs = shape.linear_shapes["down_proj"]
         again -= 2.0 * tokens * shape.num_layers * outputs * inputs
     return Work((1 + backward) * linear, 3 * attention, (1 + backward) * head, 3 * adapters, again)
