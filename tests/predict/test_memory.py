@@ -90,7 +90,8 @@ def test_more_work_takes_more_and_saving_saves(plan):
     )
     assert estimate(LLAMA, replace(plan, processes=2 * plan.processes)).total_bytes <= total
     assert estimate(LLAMA, replace(plan, attention="math")).total_bytes >= total
-    assert estimate(LLAMA, replace(plan, accumulates=True)).total_bytes >= total
+    if plan.strategy != "fsdp" or plan.processes > 1:  # alone, FSDP has nothing that accumulation could make whole
+        assert estimate(LLAMA, replace(plan, accumulates=True)).total_bytes >= total
     assert estimate(LLAMA, replace(plan, reshard=False)).total_bytes >= total
     recomputing = estimate(LLAMA, replace(plan, activation_checkpointing=True))
     assert recomputing.activations < made.activations or plan.activation_checkpointing

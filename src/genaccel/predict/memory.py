@@ -263,8 +263,10 @@ def _communication(shape: ModelShape, plan: TrainingPlan, trained: int) -> float
         gathered = element * ((2 if plan.reshard else shape.num_layers) * layer + outer)
         if plan.lora_rank is not None:
             return float(gathered)
-        # Whole gradients of a layer, and of the embeddings until the end; one of them is summed in fp32.
-        return float(gathered + element * (layer + outer) + 4 * max(layer, outer))
+        # Whole gradients of a layer, and of the embeddings until the end (under accumulation all are held and counted);
+        # one of them is summed in fp32.
+        whole = 0 if plan.accumulates else element * (layer + outer)
+        return float(gathered + whole + 4 * max(layer, outer))
     if plan.strategy.startswith("zero"):
         live = min(shape.num_parameters, max(10 * ZERO_BUCKET, 2 * layer + outer)) if plan.strategy == "zero3" else 0
         return float(element * (live + 2 * min(ZERO_BUCKET, trained)))
