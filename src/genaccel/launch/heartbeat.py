@@ -2,11 +2,13 @@
 
 Each process keeps one small file up to date, mapped into its memory: a sign costs a microsecond and outlives a
 killed process. A thread ends the process when it has shown no sign for too long: others would wait for it for ever.
+The same thread notices that the launcher is gone, for then nobody would end the process if it had to be.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import mmap
 import os
 import struct
@@ -14,7 +16,7 @@ import sys
 import threading
 import time
 import traceback
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -24,23 +26,28 @@ PHASES = ("loading", "data", "forward", "backward", "waiting", "optimizer", "che
 INTERVAL = 0.2  # seconds between looks
 STALLED_EXIT = 70
 TOLD = "told-to-end"  # a file that the launcher leaves when it is told to end
-SIGN = struct.Struct("<qqqqd")  # pid, rank, step, index of the phase, time
+LAUNCHER = "launcher"  # a file with the launcher's process number
+SIGN = struct.Struct("<qqqqdd")  # pid, rank, step, index of the phase, time, timeout
 
 
 @dataclass(frozen=True)
 class Sign:
-    """The last that was heard of a process."""
+    """The last that was heard of a process, at ``time`` of this machine's monotonic clock, in seconds."""
 
     pid: int
     rank: int
     step: int
     phase: str
     time: float
+    timeout: float = math.inf
 
 
 @dataclass(frozen=True)
 class Failure:
-    """Why a process ended, as it wrote it itself. ``waits`` tells one that stood in a collective when it stalled."""
+    """Why a process ended, as it wrote it itself, at ``time`` of this machine's monotonic clock, in seconds.
+
+    ``waits`` tells one that stood in a collective when it stalled.
+    """
 
     kind: Literal["raised", "stalled"]
     rank: int
@@ -58,11 +65,17 @@ class Heartbeat:
     """The signs of one process, in ``folder``."""
 
     def __init__(self, folder: Path, rank: int, timeout_seconds: float) -> None:
-        """Start the thread. ``timeout_seconds`` without a beat end the process with code 70."""
+        """Start the thread. ``timeout_seconds`` without a beat end the process with code 70.
+
+        The launcher that left its number in ``folder`` must be this process's parent.
+        """
         self.folder, self.rank, self.timeout = folder, rank, timeout_seconds
         self._main = threading.get_ident()
         self._now = (0, "loading", time.monotonic())
         self._stop = threading.Event()
+        launcher = folder / LAUNCHER
+        self._launcher = int(launcher.read_text()) if launcher.exists() else None
+        self._left_alone = False
         path = folder / f"rank-{rank}.sign"
         path.write_bytes(bytes(SIGN.size))
         with open(path, "r+b") as file:
@@ -74,16 +87,21 @@ class Heartbeat:
     def beat(self, step: int, phase: str) -> None:
         """The process is in ``phase`` of ``step`` (counted from 0)."""
         self._now = (step, phase, time.monotonic())
-        SIGN.pack_into(self._page, 0, os.getpid(), self.rank, step, PHASES.index(phase), time.time())
+        self._show(self.timeout)
+
+    def _show(self, timeout: float) -> None:
+        step, phase, when = self._now
+        SIGN.pack_into(self._page, 0, os.getpid(), self.rank, step, PHASES.index(phase), when, timeout)
 
     def told_to_end(self) -> bool:
-        """Whether the launcher was told to end: a signal to a process that is still loading would be lost."""
-        return (self.folder / TOLD).exists()
+        """Whether the launcher was told to end, or is gone: a signal to a process that still loads would be lost."""
+        return self._left_alone or (self.folder / TOLD).exists()
 
     def stop(self) -> None:
         """No more signs will come, and none is missed."""
         self._stop.set()
         self._thread.join()
+        self._show(math.inf)
 
     def record_error(self, error: BaseException) -> None:
         """Leave the reason why this process ends."""
@@ -95,6 +113,8 @@ class Heartbeat:
 
     def _watch(self) -> None:
         while not self._stop.wait(INTERVAL):
+            if self._launcher is not None and os.getppid() != self._launcher:
+                self._left_alone = True
             if time.monotonic() - self._now[2] > self.timeout:
                 self._end()
 
@@ -102,27 +122,29 @@ class Heartbeat:
         frame = sys._current_frames().get(self._main)
         stack = "".join(traceback.format_stack(frame)) if frame is not None else ""
         waits = "torch/distributed" in stack or "deepspeed/comm" in stack or "_engine_run_backward" in stack
-        message = f"no progress for {self.timeout:g} s"
+        message = no_progress(self.timeout)
         self._leave("stalled", "", message, "", waits, stack)
         sys.stderr.write(f"rank {self.rank}: {message}, ending\n{stack}")
         sys.stderr.flush()
         os._exit(STALLED_EXIT)
 
-    def _leave(self, kind: str, name: str, message: str, hint: str, waits: bool, trace: str) -> None:
+    def _leave(
+        self, kind: Literal["raised", "stalled"], name: str, message: str, hint: str, waits: bool, trace: str
+    ) -> None:
         step, phase, _ = self._now
-        content = {
-            "kind": kind,
-            "rank": self.rank,
-            "step": step,
-            "phase": phase,
-            "time": time.time(),
-            "name": name,
-            "message": message,
-            "hint": hint,
-            "waits": waits,
-            "trace": trace,
-        }
-        _replace(self.folder / f"rank-{self.rank}.failure.json", content)
+        leave_failure(
+            self.folder, Failure(kind, self.rank, step, phase, time.monotonic(), name, message, hint, waits, trace)
+        )
+
+
+def no_progress(timeout_seconds: float) -> str:
+    """What is said of a process that stalled."""
+    return f"no progress for {timeout_seconds:g} s"
+
+
+def leave_failure(folder: Path, failure: Failure) -> None:
+    """Write a failure where the launcher looks for it."""
+    _replace(folder / f"rank-{failure.rank}.failure.json", asdict(failure))
 
 
 def _replace(path: Path, content: dict[str, object]) -> None:
@@ -136,9 +158,12 @@ def read_signs(folder: Path) -> dict[int, Sign]:
     """The last sign of every process."""
     found = {}
     for file in folder.glob("rank-*.sign"):
-        pid, rank, step, phase, when = SIGN.unpack(file.read_bytes())
+        content = file.read_bytes()
+        if len(content) < SIGN.size:  # it is being made
+            continue
+        pid, rank, step, phase, when, timeout = SIGN.unpack(content)
         if pid:  # nothing but zeros until the first sign
-            found[rank] = Sign(pid, rank, step, PHASES[phase], when)
+            found[rank] = Sign(pid, rank, step, PHASES[phase], when, timeout)
     return found
 
 

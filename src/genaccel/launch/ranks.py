@@ -11,6 +11,7 @@ from typing import Literal
 from genaccel.errors import UserError
 
 FIRST_PORT, NUM_PORTS = 20_000, 10_000  # where ports derived from a job's number lie
+FIRST_RESERVED_STEP = 0xFFFFFFF0  # from here on Slurm numbers steps that no srun of the user's made: batch, interactive
 
 
 @dataclass(frozen=True)
@@ -27,16 +28,31 @@ class Ranks:
 
 
 def detect(environment: Mapping[str, str] = os.environ) -> Ranks | None:
-    """What the environment says, or None when this process was started on its own."""
-    if "RANK" in environment or "WORLD_SIZE" in environment:
+    """What the environment says, or None when this process was started on its own.
+
+    Raises ``UserError`` when it says only half. MPI goes before Slurm: under mpirun in a job, Slurm's variables describe
+    the step that started MPI's daemons. Slurm goes before a lone WORLD_SIZE, which job scripts export for srun.
+    """
+    if "RANK" in environment:
         return _torchrun(environment)
-    if environment.get("SLURM_STEP_ID", "").isdigit() and _number(environment, "SLURM_STEP_NUM_TASKS", 1) > 1:
-        return _slurm(environment)
     if "OMPI_COMM_WORLD_RANK" in environment:
         return _mpi(environment, "OMPI_COMM_WORLD_", "RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE")
-    if "PMI_RANK" in environment and _number(environment, "PMI_SIZE", 1) > 1:
+    in_step = _in_slurm_step(environment)
+    by_hydra = "MPI_LOCALRANKID" in environment or not in_step  # srun sets PMI_RANK, but no local rank
+    if by_hydra and "PMI_RANK" in environment and _number(environment, "PMI_SIZE") > 1:
         return _mpi(environment, "", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS")
-    return None
+    if in_step:
+        return _slurm(environment)
+    return _torchrun(environment) if "WORLD_SIZE" in environment else None
+
+
+def _in_slurm_step(environment: Mapping[str, str]) -> bool:
+    """Whether srun started this as one of several tasks; not so in a shell that srun --pty opened."""
+    if not environment.get("SLURM_STEP_ID") or "SLURM_PTY_PORT" in environment:
+        return False
+    if _number(environment, "SLURM_STEP_ID") >= FIRST_RESERVED_STEP:
+        return False
+    return _number(environment, "SLURM_STEP_NUM_TASKS", 1) > 1
 
 
 def export(ranks: Ranks, environment: MutableMapping[str, str] = os.environ) -> None:
@@ -76,16 +92,14 @@ def _slurm(environment: Mapping[str, str]) -> Ranks:
     port = _number(environment, "MASTER_PORT", FIRST_PORT + (job * 17 + step) % NUM_PORTS)
     world = _number(environment, "SLURM_STEP_NUM_TASKS")
     counts = tasks_per_node(tasks)
-    local = counts[node] if node < len(counts) else 1
-    return _checked(Ranks(rank, world, _number(environment, "SLURM_LOCALID"), local, address, port, "slurm"))
+    local_rank = _number(environment, "SLURM_LOCALID")
+    local = counts[node] if node < len(counts) else local_rank + 1
+    return _checked(Ranks(rank, world, local_rank, local, address, port, "slurm"))
 
 
 def _mpi(environment: Mapping[str, str], prefix: str, *names: str) -> Ranks:
-    rank, world = (_number(environment, prefix + n) for n in names[:2])
-    local_rank, local_world = (
-        _number(environment, prefix + names[2], rank),
-        _number(environment, prefix + names[3], world),
-    )
+    # No default for the local ones: that all processes share a machine would be a guess, and a wrong one hangs.
+    rank, world, local_rank, local_world = (_number(environment, prefix + name) for name in names)
     address = environment.get("MASTER_ADDR") or ("127.0.0.1" if local_world == world else "")
     if not address:
         raise UserError(
@@ -103,6 +117,12 @@ def _checked(ranks: Ranks) -> Ranks:
             f"This process is number {ranks.rank} of {ranks.world_size}, says its environment ({ranks.started_by}).",
             "Ranks count from 0; see how it was started.",
         )
+    if not 0 <= ranks.local_rank < ranks.local_world_size <= ranks.world_size:
+        raise UserError(
+            f"This process is number {ranks.local_rank} of {ranks.local_world_size} on its machine and there are "
+            f"{ranks.world_size} in all, says its environment ({ranks.started_by}).",
+            "See how it was started.",
+        )
     return ranks
 
 
@@ -116,16 +136,17 @@ def _number(environment: Mapping[str, str], name: str, default: int | None = Non
     if default is not None and not environment.get(name):
         return default
     text = _text(environment, name)
-    if not text.isdigit():
+    if not (text.isascii() and text.isdigit()):
         raise UserError(f"The environment variable {name} is '{text}', which is no number.", f"Set {name} to a number.")
     return int(text)
 
 
 def first_host(nodes: str) -> str:
-    """The first name of a Slurm list of nodes such as ``gpu[03-05,9],login1``."""
-    match = re.match(r"([^,\[]*)(?:\[(\d+)[^\]]*\])?([^,\[]*)", nodes)
-    assert match is not None, "an expression that matches the empty string matches"
-    return f"{match[1]}{match[2] or ''}{match[3]}"
+    """The first name of a Slurm list of nodes such as ``gpu[03-05,9],login1`` or ``rack[0-1]n[01-16]``."""
+    first = re.match(r"(?:[^,\[\]]|\[\d[^\[\]]*\])+(?=,|$)", nodes)
+    if first is None:
+        raise UserError(f"'{nodes}' is no list of nodes as Slurm writes it.", "Set MASTER_ADDR to the first machine.")
+    return re.sub(r"\[(\d+)[^\]]*\]", r"\1", first[0])
 
 
 def tasks_per_node(text: str) -> list[int]:
