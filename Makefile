@@ -24,7 +24,7 @@ $(VENV)/.runtime: pyproject.toml constraints.txt | $(BIN)/python
 
 $(VENV)/.development: $(VENV)/.runtime
 	@echo "Installing the development tools ..."
-	$(PIP_INSTALL) --editable '.[dev,hub,zero]'
+	$(PIP_INSTALL) --editable '.[dev,hub,zero,superres]'
 	@touch $@
 
 demo: $(VENV)/.runtime

@@ -87,6 +87,18 @@ def tiny_llama(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="session")
+def tiny_llama_odd(tmp_path_factory) -> Path:
+    """A Llama in which nothing divides by two: vocabulary, widths, numbers of weights."""
+    from transformers import LlamaConfig
+
+    odd = {"vocab_size": 259, "hidden_size": 63, "intermediate_size": 129, "head_dim": 10}
+    config = LlamaConfig(
+        **SIZES | odd | {"num_attention_heads": 3, "num_key_value_heads": 1}, tie_word_embeddings=False
+    )
+    return _save(tmp_path_factory, "tiny-llama-odd", config)
+
+
+@pytest.fixture(scope="session")
 def tiny_llama_untied(tmp_path_factory) -> Path:
     """A Llama with biases everywhere and a head of its own; its tokenizer adds a BOS."""
     from transformers import LlamaConfig

@@ -84,13 +84,15 @@ def whole_folder(path: Path) -> Iterator[Path]:
 
 CHECKPOINT_MARK = "genaccel.json"
 TRAINED_MARK = "finetuned.json"
+RESOLVER_MARK = "superres.json"
+MARKS = (CHECKPOINT_MARK, TRAINED_MARK, RESOLVER_MARK)
 
 
 def check_output_folder(path: Path) -> None:
     """Refuse an output path that is a file or a folder holding something other than a checkpoint of ours."""
     if path.is_file():
         raise UserError(f"The output {path} is a file.", "Give the name of a folder to create.")
-    if path.is_dir() and any(path.iterdir()) and not any((path / m).exists() for m in (CHECKPOINT_MARK, TRAINED_MARK)):
+    if path.is_dir() and any(path.iterdir()) and not any((path / m).exists() for m in MARKS):
         raise UserError(
             f"The output folder {path} is not empty and holds no checkpoint of genaccel.",
             "Choose another folder; nothing in it was changed.",

@@ -94,3 +94,20 @@ def print_training(records: Sequence[Record]) -> None:
 def _shown(record: Record, name: str, show: Show) -> str:
     figure = record.figure(name)
     return "-" if figure is None or figure.value is None else show(figure.value)
+
+
+def show_figures(record: Record, path: Path) -> None:
+    """A record of any job: every figure with its value and protocol, and where it was stored."""
+
+    def text() -> None:
+        rows = [
+            [f.name, "-" if f.value is None else f"{f.value:.5g}", f.unit, f.kind, f.protocol] for f in record.figures
+        ]
+        console.table(record.label, ["figure", "value", "unit", "kind", "protocol"], rows, (1,))
+        for name, place in record.artefacts.items():
+            console.say(f"{name}: {place}")
+        console.say(f"Record: {path}")
+
+    for warning in record.warnings:
+        console.warn(warning)
+    console.emit([asdict(record)], text)

@@ -61,7 +61,7 @@ def main() -> None:
         config = TrainConfig(**given)
         if config.checkpoints:
             config = replace(config, checkpoints=Path(config.checkpoints))
-        run = losses(Path(sys.argv[1]), config, group, job.get("lora", False), job.get("steps", 20))
+        run = losses(Path(job.get("model", sys.argv[1])), config, group, job.get("lora", False), job.get("steps", 20))
         weights = dict(run.engine.whole_weights())
         last = run.meter.steps[-1] if run.meter.steps else None
         found[job["name"]] = {

@@ -13,19 +13,20 @@ SHARDED = ("ddp", "fsdp", "zero3", "zero2")
 
 
 @pytest.fixture(scope="module")
-def alone(tiny_llama):
+def alone(tiny_llama, tiny_llama_odd):
     """Losses of one process: all at once, accumulated, LoRA, recomputed."""
     jobs = [
         {"name": "full", "config": {"strategy": "single", "micro_batch": 8}},
         {"name": "accumulated", "config": {"strategy": "single", "micro_batch": 2}},
         {"name": "recomputed", "config": {"strategy": "single", "activation_checkpointing": True}},
         {"name": "lora", "lora": True, "config": {"strategy": "single"}},
+        {"name": "odd", "model": str(tiny_llama_odd), "steps": 6, "config": {"strategy": "single"}},
     ]
     return run_jobs(tiny_llama, jobs, 1)
 
 
 @pytest.fixture(scope="module")
-def together(tiny_llama):
+def together(tiny_llama, tiny_llama_odd):
     """The same by two processes under every strategy."""
     jobs = []
     for strategy in ("ddp", "fsdp", "zero1", "zero2", "zero3"):
@@ -35,6 +36,10 @@ def together(tiny_llama):
     jobs.append({"name": "fsdp recomputed", "config": {"strategy": "fsdp", "activation_checkpointing": True}})
     jobs.append({"name": "fsdp kept", "config": {"strategy": "fsdp", "reshard": False}})
     jobs.append({"name": "fsdp hybrid", "config": {"strategy": "fsdp", "shard_processes": 1}})
+    for strategy in ("ddp", "fsdp", "zero2", "zero3"):
+        jobs.append(
+            {"name": f"{strategy} odd", "model": str(tiny_llama_odd), "steps": 6, "config": {"strategy": strategy}}
+        )
     return run_jobs(tiny_llama, jobs, 2)
 
 
@@ -51,6 +56,12 @@ def test_losses_equal_those_of_one_process(alone, together, case, reference):
     assert len(losses) == NUM_STEPS
     assert losses == pytest.approx(alone[reference]["losses"], rel=1e-5)
     assert together[case]["norms"] == pytest.approx(alone[reference]["norms"], rel=1e-4)
+
+
+@pytest.mark.parametrize("strategy", ["ddp", "fsdp", "zero2", "zero3"])
+def test_nothing_needs_to_divide_by_the_number_of_processes(alone, together, strategy):
+    assert together[f"{strategy} odd"]["losses"] == pytest.approx(alone["odd"]["losses"], rel=1e-5)
+    assert together[f"{strategy} odd"]["checksum"] == pytest.approx(alone["odd"]["checksum"], rel=1e-5)
 
 
 @pytest.mark.parametrize("case", ["accumulated", "recomputed"])

@@ -131,8 +131,8 @@ def _check_finetune(given: dict[str, Any]) -> Checked:
         prepared = prepare(config, train)
         device, memory, free = prepared.device.NAME, prepared.memory, None
     else:
-        memory, free = check_on_cluster(config, train)
-        device = config.cluster
+        memory, free, nodes = check_on_cluster(config, train)
+        device = f"{config.cluster}, on {nodes} node{'s' if nodes > 1 else ''}"
     parts = [[name, console.format_bytes(size)] for name, size in memory.largest_parts()]
     room = "" if free is None else f", which leaves {free:.0%} of the card free"
     sentences = (

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import sys
-from dataclasses import asdict, replace
+from dataclasses import asdict
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
 from genaccel import console
 from genaccel.commands import Flat, app
-from genaccel.errors import UserError
+from genaccel.commands.starting import train_in_processes
 from genaccel.finetune.config import FinetuneConfig
 from genaccel.origins import settings
 from genaccel.summary import print_training
@@ -19,10 +19,9 @@ from genaccel.train.config import TrainConfig
 
 if TYPE_CHECKING:
     from genaccel.finetune.prepare import Prepared
+    from genaccel.launch.heartbeat import Heartbeat
     from genaccel.launch.ranks import Ranks
     from genaccel.train.loop import Outcome
-
-RUN_FOLDER = "GENACCEL_RUN_FOLDER"
 
 
 @app.command
@@ -41,65 +40,18 @@ def finetune(
     grid
         Options and the values to try, such as strategy=ddp,fsdp attention=flash,math: every combination is a run.
     """
-    from genaccel.finetune.prepare import prepare
-    from genaccel.launch.ranks import detect, export
-
-    ranks = detect()
     if grid:
         return _run_grid(config, grid)
-    if ranks is not None:
-        export(ranks)
-        train = _joined(train, ranks)
-    elif train.processes > 1:
-        prepared = prepare(config, train)  # what is wrong is said once, before processes are started
-        return _launch(prepared)
-    console.muted = ranks is not None and ranks.rank > 0
-    return _work(prepare(config, train), ranks)
+    from genaccel.finetune.prepare import prepare
+
+    return train_in_processes(train, partial(prepare, config), _work)
 
 
-def _joined(train: TrainConfig, ranks: Ranks) -> TrainConfig:
-    """The run's own number of processes is that of whoever started them."""
-    if train.processes not in (1, ranks.world_size):
-        raise UserError(
-            f"--processes is {train.processes}, but {ranks.started_by} started {ranks.world_size}.",
-            "Leave --processes out.",
-        )
-    return replace(train, processes=ranks.world_size)
-
-
-def _launch(prepared: Prepared) -> None:
-    """Start this command once for every process and wait for them."""
-    import tempfile
-    from pathlib import Path
-
-    from genaccel.launch.local import launch
-
-    train = prepared.train_config
-    threads = None if prepared.device.NAME != "cpu" else max(1, (os.cpu_count() or 1) // train.processes)
-    with tempfile.TemporaryDirectory(prefix="genaccel-") as folder:
-        os.environ[RUN_FOLDER] = folder
-        launch(sys.argv[1:], train.processes, Path(folder), threads)
-
-
-def _work(prepared: Prepared, ranks: Ranks | None) -> None:
+def _work(prepared: Prepared, ranks: Ranks | None, heartbeat: Heartbeat | None) -> None:
     """Train in this process; the first one says what came of it."""
-    from pathlib import Path
-
     from genaccel.finetune.run import run
-    from genaccel.launch.heartbeat import Heartbeat
 
-    folder = os.environ.get(RUN_FOLDER)
-    heartbeat = None
-    if folder and ranks is not None:
-        heartbeat = Heartbeat(Path(folder), ranks.rank, prepared.train_config.timeout)
-    try:
-        finished = run(prepared, ranks, heartbeat, settings(prepared.config, prepared.train_config))
-    except BaseException as error:
-        if heartbeat is not None:
-            heartbeat.record_error(error)
-        raise
-    if heartbeat is not None:
-        heartbeat.stop()
+    finished = run(prepared, ranks, heartbeat, settings(prepared.config, prepared.train_config))
     if finished.outcome.ended_early:
         _say_how_to_go_on(finished.outcome)
     elif finished.record is not None and finished.path is not None:

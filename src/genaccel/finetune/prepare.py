@@ -96,6 +96,10 @@ def training_plan(config: FinetuneConfig, train_config: TrainConfig) -> Training
         lora_rank=config.lora_rank if config.lora else None,
         lora_targets=config.lora_targets,
         activation_checkpointing=train_config.activation_checkpointing,
+        reshard=train_config.reshard,
+        # Sharded gradients are kept whole while micro-batches accumulate, but only where weights are kept, too.
+        accumulates=not train_config.reshard
+        and train_config.global_batch > train_config.processes * train_config.micro_batch_size,
         attention=train_config.attention,
     )
 
@@ -114,8 +118,11 @@ def check_memory(memory: MemoryEstimate, available: int | None, sharing: int, wh
         )
 
 
-def check_on_cluster(config: FinetuneConfig, train_config: TrainConfig) -> tuple[MemoryEstimate, float]:
-    """Validate a run for a cluster of the catalogue without weights or data: (estimate, share of a card left free)."""
+def check_on_cluster(config: FinetuneConfig, train_config: TrainConfig) -> tuple[MemoryEstimate, float, int]:
+    """Validate a run for a cluster of the catalogue without weights or data.
+
+    Returns the estimate, the share of a card that it leaves free, and the nodes that the processes take.
+    """
     config.check()
     train_config.check()
     cluster = find_cluster(config.cluster or "")
@@ -125,4 +132,5 @@ def check_on_cluster(config: FinetuneConfig, train_config: TrainConfig) -> tuple
     memory = estimate(shape, training_plan(config, train_config))
     card = cluster.card.memory_bytes
     check_memory(memory, card, 1, f"a {cluster.card.name} of {cluster.name}")
-    return memory, 1 - memory.total_bytes / card if card else float("nan")
+    nodes = -(-train_config.processes // cluster.cards_per_node)
+    return memory, 1 - memory.total_bytes / card if card else float("nan"), nodes

@@ -228,11 +228,13 @@ def _told_to_end(heartbeat: Heartbeat | None) -> Iterator[Callable[[], bool]]:
         nonlocal told
         told = True
 
-    before = signal.signal(signal.SIGTERM, note)
+    # Slurm sends either, as --signal says.
+    before = {number: signal.signal(number, note) for number in (signal.SIGTERM, signal.SIGUSR1)}
     try:
         yield lambda: told or (heartbeat is not None and heartbeat.told_to_end())
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 @contextmanager

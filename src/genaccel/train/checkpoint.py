@@ -10,7 +10,7 @@ import json
 import os
 import shutil
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -53,6 +53,8 @@ class Checkpoints:
     keep: int
     group: Group
     identity: dict[str, Any]
+    more_tensors: Callable[[], dict[str, torch.Tensor]] = dict
+    """What a workload keeps besides, such as a running mean of the weights: saved, and filled in place."""
 
     def save(self, engine: Steps, step: int, samples: int, updates: int, losses: list[float]) -> Path:
         """Write the state after ``step`` steps, by all processes together."""
@@ -68,7 +70,11 @@ class Checkpoints:
             self.group.barrier()
             writer = HuggingFaceStorageWriter(str(temporary), save_distributed=True)
             with _quiet():
-                save(engine.tensors() | self._generators(), storage_writer=writer, no_dist=self.group.world_size == 1)
+                save(
+                    engine.tensors() | self.more_tensors() | self._generators(),
+                    storage_writer=writer,
+                    no_dist=self.group.world_size == 1,
+                )
             if self.group.rank == 0:
                 write_text(temporary / PROGRESS, json.dumps(asdict(progress), indent=1, allow_nan=False))
                 for file in temporary.iterdir():
@@ -108,7 +114,7 @@ class Checkpoints:
         generators = self._generators() if same_processes else {}
         with _quiet():
             load(
-                tensors | generators,
+                tensors | self.more_tensors() | generators,
                 storage_reader=HuggingFaceStorageReader(str(path)),
                 no_dist=self.group.world_size == 1,
             )

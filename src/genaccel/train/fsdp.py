@@ -58,7 +58,9 @@ def wrap(
         "reshard": config.reshard,
         "parameter_dtype": str(half or torch.float32),
     }
-    return Engine(module, module, config, group.device, about, hold=lambda: _hold(wrapped), autocasts=False)
+    # Holding gradients back keeps them whole: that is for those who also keep the weights. Others reduce every time.
+    hold = None if config.reshard else (lambda: _hold(wrapped))
+    return Engine(module, module, config, group.device, about, hold=hold, autocasts=False)
 
 
 @contextmanager

@@ -68,6 +68,7 @@ class Run:
     told_to_end: Callable[[], bool] = lambda: False
     beat: Callable[[int, str], None] = lambda _step, _phase: None
     show: Callable[[Step], None] = lambda _: None
+    after_update: Callable[[], None] = lambda: None
     losses: list[float] = field(default_factory=list)
 
 
@@ -133,6 +134,7 @@ def _one_step(run: Run, step: int) -> bool:
     enter("optimizer")
     rate = learning_rate(config, step * config.global_batch, run.num_steps * config.global_batch)
     norm = engine.step(rate)
+    run.after_update()
     run.group.device.launch_collected()
     if not math.isfinite(norm) and config.precision != "fp16":  # fp16 skips such a step and lowers its loss scale
         raise UserError(

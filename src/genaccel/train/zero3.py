@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, redirect_stdout
 from typing import Any
@@ -77,6 +78,9 @@ def wrap(
             f"Strategy {config.strategy} needs DeepSpeed, which is not installed.", "pip install 'genaccel[zero]'"
         ) from None
     logging.getLogger("DeepSpeed").setLevel(logging.ERROR)
+    warnings.filterwarnings(
+        "ignore", category=FutureWarning, module="torch.distributed"
+    )  # names that DeepSpeed still uses
     wanted = ds_config(config, group)
     if fill is not None:
         names = {part: name for name, part in module.named_modules()}
