@@ -99,12 +99,22 @@ def _from_fits(path: Path) -> DustMap | Sphere:
                     values = np.asarray(hdu.data[column.name], dtype=np.float64).reshape(-1)
                     nested = str(header.get("ORDERING", "RING")).upper().startswith("NEST")
                     return Sphere(path.stem, values, nested, column.unit or str(header.get("TUNIT1", "")))
-                if getattr(hdu, "is_image", False) and hdu.data is not None and np.squeeze(hdu.data).ndim == 2:
-                    squeezed = np.squeeze(hdu.data)
-                    return made_map(path.stem, squeezed, str(header.get("BUNIT", "")), header.copy())
+                image = _image(hdu)
+                if image is not None:
+                    return made_map(path.stem, image, str(header.get("BUNIT", "")), header.copy())
     except OSError as error:
         raise UserError(f"{path} is no FITS file: {reason_of(error)}.", "Give a FITS or .npy file.") from None
     raise UserError(f"{path} holds no image of two dimensions and no HEALPix table.", "Give a file with a map in it.")
+
+
+def _image(hdu: Any) -> np.ndarray | None:
+    """The 2-D image of an HDU, less leading axes of length one; None when it has none."""
+    if not getattr(hdu, "is_image", False) or hdu.data is None:
+        return None
+    data = np.asarray(hdu.data)
+    while data.ndim > 2 and data.shape[0] == 1:
+        data = data[0]
+    return data if data.ndim == 2 else None
 
 
 def patches_of(sphere: Sphere, num_patches: int | None = None) -> list[DustMap]:

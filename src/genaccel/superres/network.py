@@ -42,12 +42,27 @@ def find_size(name: str) -> Size:
     return SIZES[name]
 
 
+class ChannelNorm(nn.Module):
+    """Every pixel's channels divided by their root mean square, times a gain.
+
+    Norms that average over pixels would make a pixel depend on the whole map, and a tile differ from the map it is of.
+    """
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.gain = nn.Parameter(torch.ones(channels))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        scale = torch.rsqrt(x.square().mean(dim=1, keepdim=True) + 1e-6)
+        return x * scale * self.gain[:, None, None]
+
+
 class Block(nn.Module):
     """Normalize, activate, convolve, twice, with a shift and scale by time, around a shortcut."""
 
     def __init__(self, inputs: int, outputs: int, time: int) -> None:
         super().__init__()
-        self.norm1, self.norm2 = nn.GroupNorm(_groups(inputs), inputs), nn.GroupNorm(_groups(outputs), outputs)
+        self.norm1, self.norm2 = ChannelNorm(inputs), ChannelNorm(outputs)
         self.conv1 = nn.Conv2d(inputs, outputs, 3, padding=1)
         self.conv2 = nn.Conv2d(outputs, outputs, 3, padding=1)
         self.time = nn.Linear(time, 2 * outputs)
@@ -60,10 +75,6 @@ class Block(nn.Module):
         h = self.norm2(h) * (1 + scale) + shift
         out: torch.Tensor = self.shortcut(x) + self.conv2(F.silu(h))
         return out
-
-
-def _groups(channels: int) -> int:
-    return math.gcd(8, channels)
 
 
 class UNet(nn.Module):
@@ -91,7 +102,7 @@ class UNet(nn.Module):
                 level.append(Block(width + kept.pop(), channels, time))
                 width = channels
             self.up.append(level)
-        self.norm = nn.GroupNorm(_groups(width), width)
+        self.norm = ChannelNorm(width)
         self.last = nn.Conv2d(width, num_outputs * FOLD**2, 3, padding=1)
         nn.init.zeros_(self.last.weight)
         assert self.last.bias is not None
