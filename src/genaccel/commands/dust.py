@@ -9,7 +9,7 @@ from cyclopts import App
 
 from genaccel import console
 from genaccel.commands import Flat, app
-from genaccel.commands.starting import train_in_processes
+from genaccel.commands.starting import say_how_to_go_on, train_in_processes
 from genaccel.origins import settings
 from genaccel.summary import show_figures
 from genaccel.superres.config import JudgeMapsConfig, SampleConfig, SuperresConfig
@@ -40,6 +40,8 @@ def _work(prepared: Prepared, ranks: Ranks | None, heartbeat: Heartbeat | None) 
     from genaccel.superres.run import run
 
     finished = run(prepared, ranks, heartbeat, settings(prepared.config, prepared.train_config))
+    if finished.outcome.ended_early and prepared.config.minutes is None:
+        say_how_to_go_on(finished.outcome)
     if finished.record is not None and finished.path is not None:
         show_figures(finished.record, finished.path)
 

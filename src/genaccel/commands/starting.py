@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from genaccel.launch.heartbeat import Heartbeat
     from genaccel.launch.ranks import Ranks
     from genaccel.train.config import TrainConfig
+    from genaccel.train.loop import Outcome
 
 RUN_FOLDER = "GENACCEL_RUN_FOLDER"
 P = TypeVar("P")
@@ -77,3 +78,9 @@ def _launch(train: TrainConfig) -> None:
     with tempfile.TemporaryDirectory(prefix="genaccel-") as folder:
         os.environ[RUN_FOLDER] = folder
         launch(sys.argv[1:], train.processes, Path(folder), threads)
+
+
+def say_how_to_go_on(outcome: Outcome) -> None:
+    """A run that was told to end has left a checkpoint."""
+    said = f"Told to end after step {outcome.step}; checkpoint: {outcome.checkpoint}. Give the same command to go on."
+    console.emit({"ended_after_step": outcome.step, "checkpoint": str(outcome.checkpoint)}, lambda: console.say(said))

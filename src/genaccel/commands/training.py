@@ -11,7 +11,7 @@ from cyclopts import Parameter
 
 from genaccel import console
 from genaccel.commands import Flat, app
-from genaccel.commands.starting import train_in_processes
+from genaccel.commands.starting import say_how_to_go_on, train_in_processes
 from genaccel.finetune.config import FinetuneConfig
 from genaccel.origins import settings
 from genaccel.summary import print_training
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from genaccel.finetune.prepare import Prepared
     from genaccel.launch.heartbeat import Heartbeat
     from genaccel.launch.ranks import Ranks
-    from genaccel.train.loop import Outcome
 
 
 @app.command
@@ -53,7 +52,7 @@ def _work(prepared: Prepared, ranks: Ranks | None, heartbeat: Heartbeat | None) 
 
     finished = run(prepared, ranks, heartbeat, settings(prepared.config, prepared.train_config))
     if finished.outcome.ended_early:
-        _say_how_to_go_on(finished.outcome)
+        say_how_to_go_on(finished.outcome)
     elif finished.record is not None and finished.path is not None:
         record, path = finished.record, finished.path
 
@@ -64,11 +63,6 @@ def _work(prepared: Prepared, ranks: Ranks | None, heartbeat: Heartbeat | None) 
         for warning in record.warnings:
             console.warn(warning)
         console.emit([asdict(record)], text)
-
-
-def _say_how_to_go_on(outcome: Outcome) -> None:
-    said = f"Told to end after step {outcome.step}; checkpoint: {outcome.checkpoint}. Give the same command to go on."
-    console.emit({"ended_after_step": outcome.step, "checkpoint": str(outcome.checkpoint)}, lambda: console.say(said))
 
 
 def _run_grid(config: FinetuneConfig, grid: tuple[str, ...]) -> None:

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
-import shutil
-import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,11 +19,11 @@ from genaccel.layouts import walk
 from genaccel.records import Record, Setting, settings_of
 from genaccel.store import write_record
 from genaccel.train import attention
-from genaccel.train.checkpoint import Checkpoints
 from genaccel.train.engine import DTYPES
 from genaccel.train.group import Group, join, leave
 from genaccel.train.loop import Outcome, Run, train
 from genaccel.train.meter import Meter, Step, gather_steps
+from genaccel.train.resuming import forget, go_on, identity_of, told_to_end
 from genaccel.train.strategies import STREAMED, wrap
 from genaccel.train.traffic import Traffic, record_collectives
 
@@ -38,9 +34,6 @@ if TYPE_CHECKING:
     from genaccel.launch.ranks import Ranks
     from genaccel.plans import ModelLayout
     from genaccel.train.engine import Steps
-
-
-UNFINISHED = ".unfinished"
 
 
 @dataclass(frozen=True)
@@ -77,7 +70,7 @@ def run(
     device.seed(train_config.seed + group.rank)
     workload = LanguageModelling(prepared.plan, group, train_config.micro_batch_size)
     traffic = Traffic(group, num_profiled=max(0, train_config.warmup_steps - 1))
-    with _told_to_end(heartbeat) as told, attention.forced(train_config.attention):
+    with told_to_end(heartbeat) as told, attention.forced(train_config.attention):
         loop = Run(
             workload,
             built.engine,
@@ -111,8 +104,7 @@ def run(
             prepared, measured, environment, settings or settings_of(config, train_config), fingerprint
         )
         path = write_record(record, config.runs)
-        if train_config.checkpoints is None and loop.checkpoints is not None:
-            shutil.rmtree(loop.checkpoints.folder, ignore_errors=True)
+        forget(loop)
     leave(group)
     return Finished(record, path, outcome)
 
@@ -153,37 +145,17 @@ def _build(prepared: Prepared, group: Group) -> Built:
 
 
 def _resume(loop: Run, prepared: Prepared, fingerprint: str) -> None:
-    """Go on from the last checkpoint of this very run, if there is one.
-
-    Without a folder of their own, checkpoints lie among unfinished runs and go when the run is finished.
-    """
-    config, train_config = prepared.config, prepared.train_config
-    identity = {
+    """Go on from the last checkpoint of this very run, if there is one."""
+    config = prepared.config
+    lora = [config.lora_rank, config.lora_alpha, list(config.lora_targets)] if config.lora else None
+    about = {
         "model": fingerprint,
         "data": prepared.data.sha256,
         "length": config.length,
         "packing": config.packing,
-        "lora": [config.lora_rank, config.lora_alpha, list(config.lora_targets)] if config.lora else None,
-        "global_batch": train_config.global_batch,
-        "learning_rate": train_config.learning_rate,
-        "schedule": train_config.schedule,
-        "warmup_samples": train_config.warmup_samples,
-        "weight_decay": train_config.weight_decay,
-        "clip": train_config.clip,
-        "seed": train_config.seed,
-        # Other schedules end at the last step, and would be other ones with another number of steps.
-        "steps": None if train_config.schedule == "constant" else prepared.num_steps,
+        "lora": lora,
     }
-    folder = train_config.checkpoints
-    if folder is None:
-        digest = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
-        folder = config.runs / UNFINISHED / f"finetune-{digest[:16]}"
-    loop.checkpoints = Checkpoints(folder, train_config.keep, loop.group, identity)
-    if found := loop.checkpoints.latest():
-        path, progress = found
-        loop.checkpoints.load(path, progress, loop.engine)
-        loop.first_step, loop.losses = progress.step, list(progress.losses)
-        console.note(f"Going on from {path}, written by {progress.processes} processes under {progress.strategy}")
+    go_on(loop, config.runs, "finetune", identity_of(prepared.train_config, prepared.num_steps, about))
 
 
 def _judge(prepared: Prepared, built: Built, group: Group) -> dict[str, Any]:
@@ -217,24 +189,6 @@ def _save(prepared: Prepared, built: Built, group: Group) -> None:
                 adapter = Adapter(built.adapter_settings, tensors)
                 save_adapted(prepared.config.output, prepared.source, built.layout, base, adapter)
     group.barrier()
-
-
-@contextmanager
-def _told_to_end(heartbeat: Heartbeat | None) -> Iterator[Callable[[], bool]]:
-    """SIGTERM, as Slurm sends it before preemption, asks for a checkpoint and an end; it no longer ends the process."""
-    told = False
-
-    def note(*_: object) -> None:
-        nonlocal told
-        told = True
-
-    # Slurm sends either, as --signal says.
-    before = {number: signal.signal(number, note) for number in (signal.SIGTERM, signal.SIGUSR1)}
-    try:
-        yield lambda: told or (heartbeat is not None and heartbeat.told_to_end())
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 @contextmanager

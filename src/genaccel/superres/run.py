@@ -27,6 +27,7 @@ from genaccel.train.group import Group, join, leave
 from genaccel.train.loop import Outcome, Run, train
 from genaccel.train.meter import Meter, Step, gather_steps
 from genaccel.train.result import curves, speed_figures
+from genaccel.train.resuming import forget, go_on, identity_of, told_to_end
 from genaccel.train.strategies import wrap
 from genaccel.train.traffic import Traffic, record_collectives
 
@@ -100,10 +101,16 @@ def run(
     loop = Run(workload, engine, train_config, group, Meter(group, traffic), num_steps, after_update=average.update)
     if heartbeat is not None:
         loop.beat = heartbeat.beat
+    about = {"size": config.preset, "process": config.process, "factor": config.factor, "patch": config.patch}
+    about |= {"maps": [m.name for m in prepared.maps.train], "ema": config.ema}
+    go_on(loop, config.runs, "superres", identity_of(train_config, train_config.steps, about), average.tensors)
+    average.updates = loop.first_step
     end = math.inf if config.minutes is None else time.monotonic() + 60 * config.minutes
-    loop.told_to_end = lambda: time.monotonic() > end
-    with _progress(loop, group, config):
+    with told_to_end(heartbeat) as told, _progress(loop, group, config):
+        loop.told_to_end = lambda: told() or time.monotonic() > end
         outcome = train(loop)
+        if outcome.ended_early and told():
+            return Finished(None, None, outcome)
     peaks = [row[0][0] for row in group.gather([[float(device.peak_memory_bytes() or math.nan)]])]
     by_rank = gather_steps(group, loop.meter.steps)
     record, path = None, None
@@ -125,6 +132,7 @@ def run(
             artefacts={"model": str(config.output)},
         )
         path = write_record(record, config.runs)
+        forget(loop)
     leave(group)
     return Finished(record, path, outcome)
 

@@ -1,0 +1,131 @@
+"""Training a super-resolver from the command line: it learns, two processes do the same, and it goes on where it stopped."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+from astropy.io import fits
+from astropy.wcs import WCS
+from safetensors.torch import load_file
+
+from genaccel.store import read_records
+from genaccel.superres.synthetic import synthetic_dust
+
+FAST = ("--patch", "16", "--factor", "2", "--global-batch", "4", "--learning-rate", "2e-3")
+
+
+@pytest.fixture(scope="module")
+def maps(tmp_path_factory):
+    """A folder of synthetic maps."""
+    folder = tmp_path_factory.mktemp("maps")
+    for made in synthetic_dust(8, 32):
+        np.save(folder / f"{made.name}.npy", made.values)
+    return folder
+
+
+def start(tmp_path, *arguments):
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", "genaccel", "superres", "train", *map(str, arguments)]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done
+
+
+def losses_in(folder):
+    (record,) = read_records(folder)[0]
+    return record.details["curves"]["loss"]
+
+
+def test_it_learns_and_samples_maps_in_their_units(run, maps, tmp_path):
+    code, out, err = run("superres", "train", maps, *FAST, "--steps", 60, "--output", "model", "--json")
+    assert code == 0, err
+    (record,) = json.loads(out)
+    figures = {f["name"]: f["value"] for f in record["figures"]}
+    losses = record["details"]["curves"]["loss"]
+    assert np.mean(losses[-15:]) < 0.85 * np.mean(losses[:15])
+    assert figures["train_images_per_second"] > 0
+    assert not set(record["details"]["maps"]["train"]) & set(record["details"]["maps"]["test"])
+
+    header = WCS(naxis=2)
+    header.wcs.ctype, header.wcs.cdelt, header.wcs.crpix = ["GLON-TAN", "GLAT-TAN"], [-0.1, 0.1], [1, 1]
+    image = fits.PrimaryHDU(synthetic_dust(1, 24, seed=9)[0].values, header.to_header())
+    image.header["BUNIT"] = "mag"
+    image.writeto("seen.fits")
+    code, out, err = run("superres", "sample", "seen.fits", "--model", "model", "--members", 3, "--steps", 4)
+    assert code == 0, err
+    with fits.open("super-resolved/seen_x2.fits") as found:
+        assert [h.name for h in found] == ["MEAN", "DEVIATION", "REGRESSION", "MEMBER1", "MEMBER2", "MEMBER3"]
+        assert found["MEAN"].data.shape == (48, 48)
+        assert found["MEAN"].header["BUNIT"] == "mag"
+        assert found["MEAN"].header["CDELT2"] == pytest.approx(0.05)
+        mean = found["MEAN"].data.astype(float).reshape(24, 2, 24, 2).mean(axis=(1, 3))
+        np.testing.assert_allclose(mean, image.data, rtol=1e-5)
+
+    code, out, err = run(
+        "superres", "evaluate", "--model", "model", "--data", maps, "--members", 3, "--steps", 4, "--json"
+    )
+    assert code == 0, err
+    names = {f["name"] for f in json.loads(out)[0]["figures"]}
+    assert {
+        f"{m}_{q}" for m in ("bicubic", "regression", "diffusion") for q in ("psnr", "crps", "power_high_k")
+    } <= names
+    assert os.path.getsize("super-resolved/pictures.png") > 10_000
+
+
+@pytest.mark.slow
+@pytest.mark.distributed
+def test_two_processes_learn_the_same(maps, tmp_path):
+    start(tmp_path, maps, *FAST, "--steps", 10, "--runs", "one", "--output", "a")
+    start(tmp_path, maps, *FAST, "--steps", 10, "--runs", "two", "--output", "b", "--strategy", "ddp", "--processes", 2)
+    start(tmp_path, maps, *FAST, "--steps", 10, "--runs", "small", "--output", "c", "--micro-batch", 1)
+    alone = losses_in(tmp_path / "one")
+    assert losses_in(tmp_path / "two") == pytest.approx(alone, rel=1e-5)
+    assert losses_in(tmp_path / "small") == pytest.approx(alone, rel=1e-5)
+
+
+def test_resumed_equals_uninterrupted_running_mean_included(run, maps, tmp_path):
+    common = ("superres", "train", maps, *FAST)
+    assert run(*common, "--steps", 8, "--output", "whole", "--runs", "r1")[0] == 0
+    assert (
+        run(*common, "--steps", 4, "--output", "half", "--runs", "r2", "--checkpoints", "c", "--save-every", 4)[0] == 0
+    )
+    code, _, err = run(
+        *common, "--steps", 8, "--output", "rest", "--runs", "r3", "--checkpoints", "c", "--save-every", 4
+    )
+    assert code == 0
+    assert "Going on from" in err
+    whole, rest = load_file("whole/model.safetensors"), load_file("rest/model.safetensors")
+    assert all(torch.equal(whole[name], rest[name]) for name in whole)
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (("--factor", 3), "it must be 2, 4 or 8"),
+        (("--patch", 30, "--factor", 4), "cannot be divided into blocks of 4"),
+        (("--patch", 64), "No training map holds a patch of 64"),
+        (("--process", "edn"), "no diffusion process 'edn'"),
+        (("--preset", "huge"), "no size 'huge'"),
+        (("--ema", 1), "--ema is 1"),
+        (("--minutes", 0), "--minutes is 0"),
+    ],
+)
+def test_bad_input_is_one_sentence(run, maps, options, sentence):
+    code, out, err = run("superres", "train", maps, "--steps", 2, *options)
+    assert (code, out) == (2, "")
+    assert sentence in err
+
+
+def test_too_few_areas_and_no_model(run, maps, tmp_path):
+    code, _, err = run("superres", "train", maps / "synthetic-0-0.npy", "--steps", 1)
+    assert code == 2
+    assert "1 areas" in err
+    code, _, err = run("superres", "sample", maps / "synthetic-0-0.npy", "--model", "nowhere")
+    assert code == 2
+    assert "holds no super-resolution model" in err
