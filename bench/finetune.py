@@ -89,7 +89,7 @@ def ours(args: argparse.Namespace, rows: Any, world: int, rank: int) -> tuple[li
     engine = wrap(loaded.model.train(), layers, config, group)
     run = Run(workload, engine, config, group, Meter(group, Traffic(group)), args.steps)
     train(run)
-    leave(group)
+    leave(group, engine, run)
     return [s.seconds for s in run.meter.steps], run.losses
 
 

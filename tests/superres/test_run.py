@@ -43,7 +43,7 @@ def losses_in(folder):
 
 
 def test_it_learns_and_samples_maps_in_their_units(run, maps, tmp_path):
-    code, out, err = run("superres", "train", maps, *FAST, "--steps", 60, "--output", "model", "--json")
+    code, out, err = run("superres", "train", maps, *FAST, "--steps", 150, "--output", "model", "--json")
     assert code == 0, err
     (record,) = json.loads(out)
     figures = {f["name"]: f["value"] for f in record["figures"]}

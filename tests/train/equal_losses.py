@@ -55,7 +55,7 @@ def main() -> None:
     torch.set_num_threads(1)
     record_collectives()
     group = join(get("cpu"), int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1)), 60)
-    found = {}
+    found, keep = {}, []
     for job in json.loads(sys.argv[2]):
         given = job["config"] | {"processes": group.world_size}
         config = TrainConfig(**given)
@@ -64,6 +64,7 @@ def main() -> None:
         run = losses(Path(job.get("model", sys.argv[1])), config, group, job.get("lora", False), job.get("steps", 20))
         weights = dict(run.engine.whole_weights())
         last = run.meter.steps[-1] if run.meter.steps else None
+        keep.append(run)
         found[job["name"]] = {
             "losses": run.losses,
             "norms": [s.gradient_norm for s in run.meter.steps],
@@ -75,6 +76,8 @@ def main() -> None:
     if group.rank == 0:
         sys.stdout.write("RESULT " + json.dumps(found) + "\n")
     leave(group)
+    sys.stdout.flush()
+    os._exit(0)  # as genaccel's own processes end, see train_in_processes
 
 
 if __name__ == "__main__":

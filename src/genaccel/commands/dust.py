@@ -12,8 +12,7 @@ from genaccel.commands import Flat, app
 from genaccel.commands.starting import say_how_to_go_on, train_in_processes
 from genaccel.origins import settings
 from genaccel.summary import show_figures
-from genaccel.superres.config import JudgeMapsConfig, SampleConfig, SuperresConfig
-from genaccel.train.config import TrainConfig
+from genaccel.superres.config import DustTrainConfig, JudgeMapsConfig, SampleConfig, SuperresConfig
 
 if TYPE_CHECKING:
     from genaccel.launch.heartbeat import Heartbeat
@@ -22,13 +21,12 @@ if TYPE_CHECKING:
 
 superres = App(name="superres", help="Super-resolve maps of galactic dust by diffusion.", help_format="plaintext")
 app.command(superres)
-DEFAULTS = TrainConfig(global_batch=16, steps=None, learning_rate=1e-3, schedule="constant", warmup_samples=160)
 
 
 @superres.command
 def train(
     config: Annotated[SuperresConfig, Flat] = SuperresConfig(),  # noqa: B008
-    train: Annotated[TrainConfig, Flat] = DEFAULTS,
+    train: Annotated[DustTrainConfig, Flat] = DustTrainConfig(),  # noqa: B008
 ) -> None:
     """Train a super-resolver on maps, for a number of steps or minutes, and leave a record."""
     from genaccel.superres.run import prepare

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
+import shutil
 import sys
 import tempfile
+import traceback
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 from genaccel import console
 from genaccel.errors import UserError
@@ -33,7 +34,6 @@ def train_in_processes(
 
     When processes are to be started here, ``prepare`` also runs before that: what is wrong is then said once.
     """
-    from genaccel.launch.heartbeat import Heartbeat
     from genaccel.launch.ranks import detect, export
 
     ranks = detect()
@@ -42,21 +42,56 @@ def train_in_processes(
         train = _joined(train, ranks)
         console.muted = ranks.rank > 0
     prepared = prepare(train)
-    if ranks is None and train.processes > 1:
-        return _launch(train)
-    if ranks is None:
-        return work(prepared, None, None)
-    with contextlib.ExitStack() as stack:
-        # Where somebody else started the processes, signs of life are for this one's own watchdog.
-        folder = os.environ.get(RUN_FOLDER) or stack.enter_context(tempfile.TemporaryDirectory(prefix="genaccel-"))
-        heartbeat = Heartbeat(Path(folder), ranks.rank, train.timeout)
-        try:
-            work(prepared, ranks, heartbeat)
-        except BaseException as error:
-            heartbeat.record_error(error)
-            raise
-        heartbeat.stop()
-    return None
+    if ranks is not None:
+        _work_as_one_of_several(train, ranks, lambda heartbeat: work(prepared, ranks, heartbeat))
+    elif train.processes > 1:
+        _launch(train)
+    else:
+        work(prepared, None, None)
+
+
+def _work_as_one_of_several(train: TrainConfig, ranks: Ranks, work: Callable[[Heartbeat], None]) -> NoReturn:
+    """Do ``work`` under a watchdog, and end this process."""
+    from genaccel.launch.heartbeat import Heartbeat
+
+    given = os.environ.get(RUN_FOLDER)
+    # Where somebody else started the processes, signs of life are for this one's own watchdog.
+    folder = Path(given or tempfile.mkdtemp(prefix="genaccel-"))
+    heartbeat = Heartbeat(folder, ranks.rank, train.timeout)
+    try:
+        work(heartbeat)
+    except BaseException as error:
+        heartbeat.record_error(error)
+        code = _said(error, there_is_a_launcher=given is not None)
+        _end(code, None if given else folder)  # here, while the error holds what must not be freed
+    heartbeat.stop()
+    _end(0, None if given else folder)
+
+
+def _said(error: BaseException, there_is_a_launcher: bool) -> int:
+    """The exit code for ``error``. A launcher of ours reads what it is from the folder and says it."""
+    if isinstance(error, SystemExit):
+        return error.code if isinstance(error.code, int) else 1
+    if isinstance(error, KeyboardInterrupt):
+        return 130
+    if not isinstance(error, UserError):
+        traceback.print_exception(error)
+        return 1
+    if not there_is_a_launcher:
+        console.fail(error)
+    return error.exit_code
+
+
+def _end(code: int, folder: Path | None) -> NoReturn:
+    """End this process of several at once.
+
+    Not by returning: gloo's destructors join threads that may be waiting for the interpreter, which then never ends.
+    """
+    if folder is not None:
+        shutil.rmtree(folder, ignore_errors=True)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 def _joined(train: TrainConfig, ranks: Ranks) -> TrainConfig:

@@ -89,6 +89,7 @@ def run(
             outcome = train(loop)
         used = _difference(energy, device.energy_joules())
         if outcome.ended_early:
+            leave(group, built, loop)
             return Finished(None, None, outcome)
         after = _judge(prepared, built, group)
     peaks = [row[0][0] for row in group.gather([[float(device.peak_memory_bytes() or math.nan)]])]
@@ -105,7 +106,7 @@ def run(
         )
         path = write_record(record, config.runs)
         forget(loop)
-    leave(group)
+    leave(group, built, loop)
     return Finished(record, path, outcome)
 
 

@@ -8,6 +8,9 @@ from typing import Literal
 
 from genaccel.errors import UserError
 
+# cyclopts resolves the inherited options' types by name in this module.
+from genaccel.train.config import Attention, Precision, Schedule, Strategy, TrainConfig  # noqa: F401
+
 FACTORS = (2, 4, 8)
 
 
@@ -64,6 +67,17 @@ class SuperresConfig:
             raise UserError(f"--ema is {self.ema:g}, but it must lie in 0..1.", "The default is 0.995.")
         if self.minutes is not None and self.minutes <= 0:
             raise UserError(f"--minutes is {self.minutes:g}, but it must be positive.", "")
+
+
+@dataclass(frozen=True)
+class DustTrainConfig(TrainConfig):
+    __doc__ = TrainConfig.__doc__
+
+    _: KW_ONLY
+    global_batch: int = 16
+    learning_rate: float = 1e-3
+    schedule: Schedule = "constant"
+    warmup_samples: int = 160
 
 
 @dataclass(frozen=True)

@@ -110,6 +110,7 @@ def run(
         loop.told_to_end = lambda: told() or time.monotonic() > end
         outcome = train(loop)
         if outcome.ended_early and told():
+            leave(group, engine, loop)
             return Finished(None, None, outcome)
     peaks = [row[0][0] for row in group.gather([[float(device.peak_memory_bytes() or math.nan)]])]
     by_rank = gather_steps(group, loop.meter.steps)
@@ -133,7 +134,7 @@ def run(
         )
         path = write_record(record, config.runs)
         forget(loop)
-    leave(group)
+    leave(group, engine, loop)
     return Finished(record, path, outcome)
 
 

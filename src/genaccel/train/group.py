@@ -62,7 +62,18 @@ def join(device: Device, rank: int, world_size: int, timeout_seconds: float) -> 
     return Group(device, rank, world_size)
 
 
-def leave(group: Group) -> None:
-    """Leave the process group; call it when all went well, for after a failure it might wait for the others."""
-    if group.world_size > 1:
+_kept: list[object] = []
+
+
+def leave(group: Group, *holders: object) -> None:
+    """Leave the process group; call it when all went well, for after a failure it might wait for the others.
+
+    With gloo it is left to the end of the process, and so is whatever holds it (``holders``): its destructor joins
+    threads that may be waiting for the interpreter, which was seen to hang.
+    """
+    if group.world_size == 1:
+        return
+    if group.device.collective_backend() == "gloo":
+        _kept.extend(holders)
+    else:
         dist.destroy_process_group()
