@@ -31,7 +31,7 @@ demo: $(VENV)/.runtime
 	$(BIN)/genaccel reproduce --runs runs/demo --output runs/demo/report.html --limit 8
 
 test: $(VENV)/.development
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup $(ARGS)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) $(ARGS)
 
 lint: $(VENV)/.development
 	$(BIN)/ruff check .

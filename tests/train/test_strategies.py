@@ -7,8 +7,7 @@ import shutil
 import pytest
 from tests.train.launched import run_jobs
 
-# One worker runs all of them: their fixtures start processes, and are made once for it.
-pytestmark = [pytest.mark.slow, pytest.mark.distributed, pytest.mark.xdist_group("strategies")]
+pytestmark = [pytest.mark.slow, pytest.mark.distributed]
 NUM_STEPS = 20
 SHARDED = ("ddp", "fsdp", "zero3", "zero2")
 
