@@ -65,6 +65,65 @@ def test_a_template_that_rewrites_earlier_turns_is_refused(tmp_path):
         tokenize(conversations(TWO), tokenizer, "t", 100, tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("template", "whole"),
+    [
+        (TEMPLATE, "[user]a</s>[assistant]b</s>[user]c</s>[assistant]dd</s>"),
+        (None, "User: a\n\nAssistant: b</s>\n\nUser: c\n\nAssistant: dd</s>"),
+    ],
+)
+def test_every_answer_of_a_conversation_counts_and_a_question_never_does(tmp_path, template, whole):
+    tokenizer = byte_tokenizer()
+    tokenizer.chat_template = template
+    unanswered = (*TWO, ("user", "and?"))
+    data = tokenize(conversations(TWO, unanswered), tokenizer, "t", 100, tmp_path)
+    assert texts_of(data, tokenizer, 0) == (whole, "b</s>dd</s>")
+    assert texts_of(data, tokenizer, 1) == (whole, "b</s>dd</s>"), "what nobody answered is left out"
+
+
+def test_a_bos_stands_only_in_front(tmp_path):
+    tokenizer = byte_tokenizer(adds_bos=True)
+    data = tokenize(conversations(TWO), tokenizer, "t", 100, tmp_path)
+    assert np.flatnonzero(data.tokens == tokenizer.bos_token_id).tolist() == [0]
+
+
+@pytest.mark.parametrize("template", [TEMPLATE, None])
+def test_an_answer_to_nothing_is_named(tmp_path, template):
+    tokenizer = byte_tokenizer()
+    tokenizer.chat_template = template
+    with pytest.raises(UserError, match="Record 2 begins with an answer"):
+        tokenize(conversations(ONE, TWO[1:]), tokenizer, "t", 100, tmp_path)
+
+
+def test_a_record_that_the_template_refuses_is_named(tmp_path):
+    tokenizer = byte_tokenizer()
+    refusal = "{{ raise_exception('System role not supported') }}"
+    tokenizer.chat_template = "{% if messages[0].role == 'system' %}" + refusal + "{% endif %}" + TEMPLATE
+    with pytest.raises(UserError, match=r"Record 2 does not fit .*: System role not supported\."):
+        tokenize(conversations(ONE, (("system", "Be brief."), *ONE)), tokenizer, "t", 100, tmp_path)
+
+
+def test_a_files_name_keeps_its_capitals(tmp_path):
+    turns = (Turn("user", "q"), Turn("assistant", "x" * 50))
+    dataset = Dataset("d", "conversation", (turns,), ("record 1 of My_Data.json",), "", "x")
+    with pytest.raises(UserError, match=r"Record 1 of My_Data\.json has 71 tokens"):
+        tokenize(dataset, byte_tokenizer(), "t", 40, tmp_path)
+
+
+def test_the_last_token_of_a_running_text_is_no_lost_record(tmp_path):
+    dataset = Dataset("d", "text", ("abcdefg",), ("d",), "", "x", whole=True)
+    data = tokenize(dataset, byte_tokenizer(), "t", 3, tmp_path)
+    assert data.lengths.tolist() == [3, 3]
+    assert data.warnings("d", 3) == ()
+
+
+def test_nothing_is_held_out_when_nothing_is_asked_for(tmp_path):
+    data = tokenize(conversations(ONE, TWO), byte_tokenizer(), "t", 100, tmp_path)
+    train, held_out = split(data, 0, seed=1)
+    assert (train.num_examples, held_out.num_examples) == (2, 0)
+    assert (train.tokens == data.tokens).all()
+
+
 def test_a_running_text_is_cut_and_all_but_first_tokens_count(tmp_path):
     dataset = Dataset("d", "text", ("abcdefgh",), ("d",), "", "x", whole=True)
     data = tokenize(dataset, byte_tokenizer(), "t", 3, tmp_path)

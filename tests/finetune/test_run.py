@@ -163,7 +163,7 @@ def test_a_loss_that_explodes_stops_with_its_records(run, tiny_llama, instructio
     )
     assert code == 2
     assert "is nan" in err or "not finite" in err or "is inf" in err
-    assert "records " in err
+    assert "training examples " in err
     assert "hint: Lower --learning-rate" in err
 
 

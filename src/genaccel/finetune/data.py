@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -16,12 +16,12 @@ from typing import Any, Literal
 import numpy as np
 
 from genaccel import console
-from genaccel.errors import UserError
+from genaccel.errors import UserError, reason_of
 from genaccel.finetune.datasets import Dataset, Turn
 from genaccel.store import write_bytes
 
 TooLong = Literal["error", "truncate", "drop"]
-LAYOUT_VERSION = 1  # of the tokens that the same text gives; part of the cache's key
+LAYOUT_VERSION = 2  # of the tokens that the same text gives; part of the cache's key
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class TokenizedData:
 
     def only(self, examples: np.ndarray) -> TokenizedData:
         """These examples, in this order."""
-        spans = [slice(int(self.starts[i]), int(self.starts[i + 1])) for i in examples]
+        spans = [slice(0), *(slice(int(self.starts[i]), int(self.starts[i + 1])) for i in examples)]
         starts = np.concatenate([[0], np.cumsum(self.lengths[examples])]).astype(np.int64)
         tokens, marks = (np.concatenate([a[s] for s in spans]) for a in (self.tokens, self.is_target))
         digest = hashlib.sha256(f"{self.sha256}{examples.tolist()}".encode()).hexdigest()
@@ -106,7 +106,7 @@ def _tokenized(dataset: Dataset, tokenizer: Any, length: int, too_long: TooLong,
             for ids, is_target in _examples(dataset, record, place, tokenizer, length):
                 if len(ids) > length and too_long == "error":
                     raise UserError(
-                        f"{place.capitalize()} has {len(ids)} tokens, more than --length {length}.",
+                        f"{_capital(place)} has {len(ids)} tokens, more than --length {length}.",
                         "Add --too-long truncate or drop, or a longer --length.",
                     )
                 over = len(ids) > length
@@ -134,19 +134,47 @@ def _examples(
         if not dataset.whole:
             ids = ids + _end(tokenizer)
         pieces = [ids[i : i + length] for i in range(0, len(ids), length)] if dataset.whole else [ids]
-        yield from ((piece, [False] + [True] * (len(piece) - 1)) for piece in pieces)
+        # A running text's last piece may be one token, which predicts nothing; no record was lost with it.
+        kept = [piece for piece in pieces if len(piece) > 1 or not dataset.whole]
+        yield from ((piece, [False] + [True] * (len(piece) - 1)) for piece in kept)
     elif dataset.kind == "completion":
-        yield _plain(record[0].content, record[1].content, tokenizer)
+        yield _plain([(record[0].content, record[1].content)], tokenizer)
+    elif record[0].role == "assistant":
+        raise UserError(
+            f"{_capital(place)} begins with an answer, and nothing was asked.", "Remove the message, or the record."
+        )
     elif getattr(tokenizer, "chat_template", None):
         yield _templated(record, place, tokenizer)
     else:
-        yield _plain(plain_prompt(record[:-1]), record[-1].content, tokenizer)
+        yield _plain(_exchanges(record), tokenizer)
 
 
-def _plain(prompt: str, answer: str, tokenizer: Any) -> tuple[list[int], list[bool]]:
-    asked = tokenizer(prompt, verbose=False)["input_ids"]
-    said = tokenizer(answer, add_special_tokens=False, verbose=False)["input_ids"] + _end(tokenizer)
-    return asked + said, [False] * len(asked) + [bool(asked) or i > 0 for i in range(len(said))]
+def _capital(place: str) -> str:
+    """The place at the beginning of a sentence; the names of files in it stay as they are."""
+    return place[:1].upper() + place[1:]
+
+
+def _exchanges(turns: tuple[Turn, ...]) -> Iterator[tuple[str, str]]:
+    """(all that was said since the last answer, the answer); what nobody answered is left out."""
+    begin = 0
+    for number, turn in enumerate(turns):
+        if turn.role == "assistant":
+            yield ("\n\n" if begin else "") + plain_prompt(turns[begin:number]), turn.content
+            begin = number + 1
+
+
+def _plain(exchanges: Iterable[tuple[str, str]], tokenizer: Any) -> tuple[list[int], list[bool]]:
+    """Prompts and answers one after the other; every answer counts, with the token that ends it."""
+    ids: list[int] = []
+    marks: list[bool] = []
+    for prompt, answer in exchanges:
+        asked = tokenizer(prompt, add_special_tokens=not ids, verbose=False)["input_ids"]
+        said = tokenizer(answer, add_special_tokens=False, verbose=False)["input_ids"] + _end(tokenizer)
+        ids += asked + said
+        marks += [False] * len(asked) + [True] * len(said)
+    if marks:
+        marks[0] = False
+    return ids, marks
 
 
 def _end(tokenizer: Any) -> list[int]:
@@ -160,12 +188,20 @@ def plain_prompt(turns: tuple[Turn, ...]) -> str:
 
 def _templated(turns: tuple[Turn, ...], place: str, tokenizer: Any) -> tuple[list[int], list[bool]]:
     """The model's own layout; an answer is what it adds to the conversation before, and all of it counts."""
+    from jinja2 import TemplateError
+
     ids: list[int] = []
     marks: list[bool] = []
     for number, turn in enumerate(turns):
         if turn.role != "assistant":
             continue
-        before, after = _layout(turns[:number], tokenizer, True), _layout(turns[: number + 1], tokenizer, False)
+        try:
+            before, after = _layout(turns[:number], tokenizer, True), _layout(turns[: number + 1], tokenizer, False)
+        except TemplateError as error:
+            raise UserError(
+                f"{_capital(place)} does not fit the model's layout of conversations: {reason_of(error)}.",
+                "Change the record, or use a model whose layout takes it.",
+            ) from error
         if after[: len(before)] != before or before[: len(ids)] != ids:
             raise UserError(
                 f"The model's layout of conversations changes earlier turns in {place}, so answers cannot be told apart.",

@@ -106,14 +106,14 @@ def _parsed(name: str, items: list[Any], places: list[str], source: str, digest:
     reader = next((r for keys, r in READERS if all(k in first for k in keys)), None)
     if reader is None:
         raise UserError(
-            f"{places[0].capitalize()} has the keys {', '.join(sorted(first)) or 'of no object'}, which no known kind has.",
+            f"{places[0][:1].upper()}{places[0][1:]} has the keys {', '.join(sorted(first)) or 'of no object'}, which no known kind has.",
             "Records have instruction and output, prompt and completion, messages, conversations, or text.",
         )
     kind, read = reader
     records = []
     for item, place in zip(items, places, strict=True):
         if not isinstance(item, dict):
-            raise UserError(f"{place.capitalize()} is not a JSON object.", "")
+            raise UserError(f"{place[:1].upper()}{place[1:]} is not a JSON object.", "")
         records.append(read(item, place))
     return Dataset(name, kind, tuple(records), tuple(places), source, digest)
 
@@ -123,9 +123,11 @@ def _text_of(item: dict[str, Any], key: str, place: str, *, may_be_empty: bool =
     if value is None and may_be_empty:
         return ""
     if not isinstance(value, str):
-        raise UserError(f"{place.capitalize()} has no text under '{key}'.", "All records of a file are of one kind.")
+        raise UserError(
+            f"{place[:1].upper()}{place[1:]} has no text under '{key}'.", "All records of a file are of one kind."
+        )
     if not value.strip() and not may_be_empty:
-        raise UserError(f"{place.capitalize()} has an empty '{key}'.", "Remove the record, or fill it.")
+        raise UserError(f"{place[:1].upper()}{place[1:]} has an empty '{key}'.", "Remove the record, or fill it.")
     return value
 
 
@@ -143,17 +145,18 @@ def _messages(key: str, role: str, content: str) -> Callable[[dict[str, Any], st
     def read(item: dict[str, Any], place: str) -> tuple[Turn, ...]:
         said = item.get(key)
         if not isinstance(said, list) or not all(isinstance(m, dict) for m in said):
-            raise UserError(f"{place.capitalize()} has no list of messages under '{key}'.", "")
+            raise UserError(f"{place[:1].upper()}{place[1:]} has no list of messages under '{key}'.", "")
         turns = []
         for message in said:
             who = ROLES.get(str(message.get(role)))
             if who is None:
                 raise UserError(
-                    f"{place.capitalize()} has a message by '{message.get(role)}'.", f"Known: {', '.join(ROLES)}."
+                    f"{place[:1].upper()}{place[1:]} has a message by '{message.get(role)}'.",
+                    f"Known: {', '.join(ROLES)}.",
                 )
             turns.append(Turn(who, _text_of(message, content, place)))
         if not any(t.role == "assistant" for t in turns):
-            raise UserError(f"{place.capitalize()} has no answer: no message is the assistant's.", "")
+            raise UserError(f"{place[:1].upper()}{place[1:]} has no answer: no message is the assistant's.", "")
         return tuple(turns)
 
     return read

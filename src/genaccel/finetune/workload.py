@@ -40,8 +40,8 @@ class LanguageModelling:
         return loss_sum(model, batch)
 
     def describe_step(self, step: int) -> str:
-        """The records of a step."""
-        return f"records {', '.join(str(i + 1) for i in self.plan.examples_of_step(step))}"
+        """The examples of a step, counted after records were held out or dropped."""
+        return f"training examples {', '.join(str(i + 1) for i in self.plan.examples_of_step(step))}"
 
 
 @torch.no_grad()
