@@ -63,11 +63,7 @@ def prepare(config: FinetuneConfig, train_config: TrainConfig) -> Prepared:
     source = models.resolve(config.model)
     model_config = json.loads((source.folder / "config.json").read_text())
     shape = shape_of_config(model_config, source.name)
-    if shape.context is not None and config.length > shape.context:
-        raise UserError(
-            f"--length is {config.length}, but {source.name} was made for {shape.context} tokens.",
-            "Choose a shorter one.",
-        )
+    _check_length(config, shape)
     softcap = model_config.get("attn_logit_softcapping")
     attention.check(train_config.attention, device, DTYPES[train_config.precision], shape.head_dim, softcap)
     memory = estimate(shape, training_plan(config, train_config))
@@ -83,6 +79,14 @@ def prepare(config: FinetuneConfig, train_config: TrainConfig) -> Prepared:
     return Prepared(
         config, train_config, device, source, shape, tokenizer, data, held_out, plan, num_steps, memory, warnings
     )
+
+
+def _check_length(config: FinetuneConfig, shape: ModelShape) -> None:
+    if shape.context is not None and config.length > shape.context:
+        raise UserError(
+            f"--length is {config.length}, but {shape.name} was made for {shape.context} tokens.",
+            "Choose a shorter one.",
+        )
 
 
 def training_plan(config: FinetuneConfig, train_config: TrainConfig) -> TrainingPlan:
@@ -127,8 +131,7 @@ def check_on_cluster(config: FinetuneConfig, train_config: TrainConfig) -> tuple
     train_config.check()
     cluster = find_cluster(config.cluster or "")
     shape = find_shape(config.model)
-    if shape.context is not None and config.length > shape.context:
-        raise UserError(f"--length is {config.length}, but {shape.name} was made for {shape.context} tokens.", "")
+    _check_length(config, shape)
     memory = estimate(shape, training_plan(config, train_config))
     card = cluster.card.memory_bytes
     check_memory(memory, card, 1, f"a {cluster.card.name} of {cluster.name}")

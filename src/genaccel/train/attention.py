@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from genaccel.train.config import Attention
 
 NAME = "genaccel"
-KERNELS = ("flash", "memory-efficient", "math")
+KERNELS: tuple[Attention, ...] = ("flash", "memory-efficient", "math")
 _forced: Attention = "auto"
 """What ``forced`` asks for: Gaudi's flash attention is no backend of torch's and must be called by name."""
 
@@ -146,13 +146,13 @@ def available(device: Device, dtype: torch.dtype, head_dim: int) -> dict[str, st
     """Kernel -> '' when a small forward and backward pass ran on ``device``, else why not."""
     import warnings
 
-    found = {}
+    found: dict[str, str] = {}
     for kernel in KERNELS:
         shape = (1, 2, 16, head_dim)
         here = device.torch_device()
         q, k, v = (torch.randn(shape, device=here, dtype=dtype, requires_grad=True) for _ in range(3))
         try:
-            with forced(kernel), warnings.catch_warnings():  # type: ignore[arg-type]
+            with forced(kernel), warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # torch explains at length; the error's first line will do
                 F.scaled_dot_product_attention(q, k, v, is_causal=True).sum().backward()  # type: ignore[no-untyped-call]
         except (RuntimeError, NotImplementedError) as error:
