@@ -16,7 +16,7 @@ from genaccel.records import Figure, Record, Setting, settings_of
 from genaccel.store import check_output_folder, check_writable, write_record
 from genaccel.superres.builtin import load_maps
 from genaccel.superres.config import SuperresConfig
-from genaccel.superres.maps import MapSplit, brightness_of, split_by_area
+from genaccel.superres.maps import MapSplit, brightness_of, sha256_of, split_by_area
 from genaccel.superres.network import find_size
 from genaccel.superres.process import find_process
 from genaccel.superres.resolver import Resolver, ResolverInfo, save_resolver
@@ -129,6 +129,7 @@ def run(
             config=settings or settings_of(config, train_config),
             environment=environment,
             figures=tuple(figures),
+            data={", ".join(config.data): sha256_of(prepared.maps.train)},
             details=_details(prepared, module, by_rank, engine.describe()),
             artefacts={"model": str(config.output)},
         )

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tests.made_records import fp32, number
-from tests.test_report import HEADERS, page
+from tests.report.test_html import HEADERS, page
 
-from genaccel import training_evidence
+from genaccel.report import training
 
 
 def test_fine_tuning_has_a_table_of_its_own_and_other_figures_are_in_its_details() -> None:
@@ -16,10 +16,10 @@ def test_fine_tuning_has_a_table_of_its_own_and_other_figures_are_in_its_details
     assert not [r for r in shown.rows if len(r) == len(HEADERS) and r[-1].startswith("tuned")], (
         "no row among judged models"
     )
-    (row,) = [r for r in shown.rows if len(r) == 5 + len(training_evidence.COLUMNS)][1:]
+    (row,) = [r for r in shown.rows if len(r) == 6 + len(training.COLUMNS)][1:]
     assert row[-1].startswith("tuned")
-    assert row[4].startswith("1,234")
-    assert set(row[5:-1]) == {"–"}
+    assert row[5].startswith("1,234")
+    assert set(row[6:-1]) == {"–"}
     text = " ".join(" ".join(shown.texts).split())
     assert "train_tokens_per_second 1234.5 1 measured" in text
     assert "sent_bytes 540,000,000 B predicted" in text

@@ -1,4 +1,4 @@
-"""Which records may be compared, and how a perplexity changed against FP32.
+"""How a perplexity changed against FP32.
 
 Perplexities are comparable inside a *group*: one model, one protocol, one text. Across groups nothing is subtracted.
 """
@@ -11,29 +11,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from genaccel.compare.numbers import known
 from genaccel.evaluate.intervals import Z95, ratio
 from genaccel.records import Kind, Record
 
 MODES = ("fp32", "fake", "real")
-
-
-@dataclass(frozen=True)
-class Number:
-    """A figure whose value is known."""
-
-    value: float
-    kind: Kind
-    protocol: str
-    note: str
-    spread: float | None
-
-
-def known(record: Record, name: str) -> Number | None:
-    """The figure called ``name`` when it has a finite value, else None."""
-    figure = record.figure(name)
-    if figure is None or figure.value is None or not math.isfinite(figure.value):
-        return None
-    return Number(figure.value, figure.kind, figure.protocol, figure.note, figure.spread)
 
 
 @dataclass(frozen=True)
