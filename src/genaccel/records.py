@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from datetime import UTC, datetime
 from functools import cache, partial
 from pathlib import Path
-from typing import Any, Literal, TypeVar, get_args, get_origin
+from typing import Any, Literal, TypeVar, cast, get_args, get_origin
 
 from genaccel.errors import UserError, did_you_mean
 
@@ -174,13 +174,11 @@ def structure_strictly(cls: type[T], data: dict[str, Any], what: str) -> T:
     import cattrs
 
     try:
-        found: T = _converter(False).structure(data, cls)
-        return found
+        return cast(T, _converter(False).structure(data, cls))
     except Exception:
         pass  # once more, slowly, to be told where
     try:
-        found = _converter(True).structure(data, cls)
-        return found
+        return cast(T, _converter(True).structure(data, cls))
     except cattrs.BaseValidationError as error:
         raise UserError(f"{what} is not valid: {_first_problem(error, cls)}.", "") from None
 

@@ -30,14 +30,22 @@ class Group:
     def reference(self, record: Record) -> Record | None:
         """The FP32 record to compare ``record`` with: the same weights, the same environment first, then the latest."""
         weights = record.details.get("model_fingerprint")
-        latest = None
-        for other in self._fp32_latest_first:
-            if weights and other.details.get("model_fingerprint", weights) != weights:
-                continue
-            if other.environment == record.environment:
-                return other
-            latest = latest or other
-        return latest
+        key = repr((weights, record.environment))
+        if key not in self._references:
+            latest = found = None
+            for other in self._fp32_latest_first:
+                if weights and other.details.get("model_fingerprint", weights) != weights:
+                    continue
+                if other.environment == record.environment:
+                    found = other
+                    break
+                latest = latest or other
+            self._references[key] = found or latest
+        return self._references[key]
+
+    @cached_property
+    def _references(self) -> dict[str, Record | None]:
+        return {}
 
     @cached_property
     def _fp32_latest_first(self) -> list[Record]:

@@ -85,8 +85,8 @@ def _draws(cell: Sequence[Measurement]) -> np.ndarray | None:
         values = np.asarray(measurement.figure.samples, float)
         drawn.append(statistic(values[generator.integers(len(values), size=(DRAWS, len(values)))]))
     records = generator.integers(len(cell), size=(DRAWS, len(cell)))
-    values: np.ndarray = np.median(np.stack(drawn)[records, np.arange(DRAWS)[:, None]], axis=1)
-    return values
+    medians: np.ndarray = np.median(np.stack(drawn)[records, np.arange(DRAWS)[:, None]], axis=1)
+    return medians
 
 
 def _median(values: Any) -> Any:

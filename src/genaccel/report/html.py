@@ -22,6 +22,7 @@ from genaccel.report import evidence
 from genaccel.report.comparisons import comparison_section
 from genaccel.report.dust import superres_section
 from genaccel.report.evidence import Place
+from genaccel.report.markup import bodies
 from genaccel.report.overview import Card, cards
 from genaccel.report.parts import DASH, KIND_TAGS, MAX_ROWS, Anchors, Picture, Section
 from genaccel.report.results import judging_section
@@ -103,6 +104,7 @@ def render(content: Content) -> str:
         MAX_ROWS=MAX_ROWS,
         MAX_LISTED=MAX_LISTED,
         evidence=evidence,
+        bodies=bodies,
         script=script,
         script_hash=_script_hash(script),
         css=(TEMPLATES / "style.css").read_text(encoding="utf-8"),
