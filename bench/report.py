@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import gzip
 import random
+import statistics
 import sys
 import tempfile
 import time
@@ -48,7 +49,7 @@ def synthetic_record(number: int, chance: random.Random) -> Record:
 
 def _rate(name: str, value: float, unit: str, protocol: str, chance: random.Random, count: int = 5) -> Figure:
     samples = tuple(sorted(value * chance.gauss(1, 0.02) for _ in range(count)))
-    return Figure(name, samples[count // 2], unit, "measured", protocol, samples, 0.02)
+    return Figure(name, statistics.median(samples), unit, "measured", protocol, samples, 0.02)
 
 
 def _settings(**values: Any) -> dict[str, Setting]:

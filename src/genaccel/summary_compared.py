@@ -10,7 +10,7 @@ from genaccel.compare.pareto import Front
 
 BETTER = {1: "more is better", -1: "less is better", 0: ""}
 MOST_LEFT_OUT = 10
-EVERYWHERE = ("workload", "kind")
+DULL = ("workload", "kind")
 
 
 def print_comparisons(found: Compared) -> None:
@@ -39,12 +39,17 @@ def _print_comparison(found: Comparison) -> None:
     better = f" ({BETTER[found.better]})" if found.better else ""
     titles = [found.axis, found.unit or "value", "kind", "ratio", "95 % interval", "samples", *used, "records"]
     console.table(f"{found.metric} by {found.axis}{better}", titles, rows, (1, 3, 4, 5))
-    console.say("  equal: " + "; ".join(f"{n} {v}" for n, v in found.equal.items() if n not in EVERYWHERE))
+    console.say(f"  equal: {_equal(found.equal)}")
     ways = dict.fromkeys(c.how for c in found.cells if c.how)
     if ways:
         console.say(f"  intervals: {', '.join(ways)}")
     if found.notes:
         console.say(f"  software differs: {'; '.join(found.notes)}")
+
+
+def _equal(fields: dict[str, str]) -> str:
+    """What all share; what is off or not given is left to --json."""
+    return "; ".join(f"{n} {v}" for n, v in fields.items() if n not in DULL and v not in ("None", "False"))
 
 
 def _ratio(cell: Cell) -> tuple[str, str]:
@@ -71,7 +76,7 @@ def print_fronts(fronts: Sequence[Front]) -> None:
         ]
         titles = ["run", *front.metrics, "in the set", "beaten by", "record"]
         console.table(f"Pareto set of {' and '.join(front.metrics)}", titles, rows, (1, 2))
-        console.say("  equal: " + "; ".join(f"{n} {v}" for n, v in front.equal.items() if n not in EVERYWHERE))
+        console.say(f"  equal: {_equal(front.equal)}")
 
 
 def format_number(value: float, unit: str) -> str:

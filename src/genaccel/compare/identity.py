@@ -23,7 +23,7 @@ AXES: dict[str, tuple[str, ...]] = {
     "strategy": ("reshard", "shard_processes", "bucket_mb"),
     "attention": (),
     "precision": ("mode", "plan"),
-    "mode": ("precision", "plan", "lora_rank", "lora_alpha", "lora_targets"),
+    "mode": ("precision", "plan", "checkpoint", "lora_rank", "lora_alpha", "lora_targets"),
     "model": ("weights",),
 }
 """The axes that have a meaning of their own, and what each owns. Any other field is an axis by its name."""
@@ -127,7 +127,9 @@ def fields_of(record: Record, figure: Figure, weights: dict[str, str] | None = N
     if record.job == "superres" and "members" in record.config:
         return fields | {"checkpoint": str(record.config["model"].value) if "model" in record.config else ""}
     if record.job in TRAINING:
-        left_out = BOOKKEEPING | COURSE if speed else BOOKKEEPING
+        left_out = BOOKKEEPING | (COURSE if speed else frozenset())
+        if record.mode != "lora":
+            left_out |= {"lora_rank", "lora_alpha", "lora_targets"}
         fields |= {name: _text(s.value) for name, s in record.config.items() if name not in left_out | {"precision"}}
         fields["micro_batch"] = _micro_batch(record)
         fields["strategy"] = fields.get("strategy", "single")
@@ -165,7 +167,9 @@ def _precision(record: Record) -> str:
     for line in listed if isinstance(listed, list) else []:
         if isinstance(line, list) and len(line) == 4:
             weights[str(line[2])] += int(line[3]) if str(line[3]).isdecimal() else 0
-    return "+".join(sorted(weights)) or (record.target if record.job in JUDGING else "")
+    formats = "+".join(sorted(weights)) or (record.target if record.job in JUDGING else "")
+    # Fake runs compute in FP32 on rounded values: they are another thing than real ones of the same formats.
+    return f"{formats}, fake" if record.mode == "fake" else formats
 
 
 def _plan(record: Record) -> str:

@@ -103,7 +103,8 @@ def draw_ratios(found: Sequence[Comparison]) -> Drawing:
     for comparison in found:
         base = comparison.cells[0].at
         what = comparison.metric.replace("_tokens_per_second", "").replace("_images_per_second", "")
-        rows += [(f"{cell.at} over {base}, {what}", cell) for cell in comparison.cells[1:]]
+        many = " processes" if comparison.axis == "processes" else ""
+        rows += [(f"{cell.at}{many} over {base}, {what}", cell) for cell in comparison.cells[1:]]
     rows = rows[:MAX_BARS]
     tips: list[str] = []
     with style():
@@ -119,6 +120,9 @@ def draw_ratios(found: Sequence[Comparison]) -> Drawing:
             tips.append(f"{name}: {cell.ratio:.2f}x" + (f", 95 % {_interval(cell)}" if cell.interval else ""))
         axes.set_yticks(range(len(rows)), [label(name) for name, _ in rows])
         axes.set_ylim(len(rows) - 0.5, -0.5)
+        ratios = [cell.ratio for _, cell in rows if cell.ratio is not None]
+        if max(ratios) > 8 * min(ratios) > 0:
+            axes.set_xscale("log")
         axes.set_xlabel("ratio of speeds")
         axes.grid(axis="x", **GRID)
         return Drawing(figure, "Ratios of speeds with 95 % intervals", tuple(tips))

@@ -96,7 +96,7 @@ def _quality(judged: Sequence[Record], anchors: Anchors) -> Table:
         groups.append(RowGroup(record.label, tuple(rows), about))
     columns = (
         Column("method"),
-        Column("ran on"),
+        Column("ran on", look="place"),
         *(Column(t, True, about) for t, _, about in QUALITY),
         Column("record"),
     )

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from genaccel.compare.numbers import known
 from genaccel.console import format_bytes
+from genaccel.hardware import accelerator_of
 from genaccel.records import Record
 from genaccel.report.drawing import Drawing
 
@@ -184,7 +185,8 @@ class Anchors:
         many = f"{environment.num_devices} × " if environment.num_devices > 1 else ""
         anchor = self.places.get(key, "")
         links = ((anchor, f"env. {anchor.rpartition('-')[2]}"),) if anchor else ()
-        return Cell(many + (environment.device or DASH), environment.accelerator, links=links)
+        card = accelerator_of(environment.accelerator)
+        return Cell(many + (card.name if card else environment.device or DASH), environment.accelerator, links=links)
 
 
 SHOW: dict[str, str] = {

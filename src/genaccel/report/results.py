@@ -41,7 +41,7 @@ COLUMNS = (
     Shown("size", "tensor_bytes", format_bytes),
     Shown("compression", "compression", lambda v: f"{v:.2f}x"),
     Shown("perplexity", "perplexity", lambda v: f"{v:.3f}"),
-    Shown("prefill tok/s", "prefill_tokens_per_second", lambda v: f"{v:.0f}"),
+    Shown("prefill tok/s", "prefill_tokens_per_second", lambda v: f"{v:,.0f}"),
     Shown("decode tok/s", "decode_tokens_per_second", lambda v: f"{v:.1f}"),
     Shown("peak memory", "peak_memory_bytes", format_bytes),
 )
@@ -102,7 +102,7 @@ def judging_section(records: Sequence[Record], anchors: Anchors, problems: list[
 
 
 def _table(groups: Sequence[Group], anchors: Anchors) -> Table:
-    titles: list[Column] = [Column("run"), Column("plan", look="plan"), Column("ran on")]
+    titles: list[Column] = [Column("run"), Column("plan", look="plan"), Column("ran on", look="place")]
     for shown in NUMBERS:
         titles.append(Column(shown.title, True, shown.figure))
         if shown.figure == "perplexity":

@@ -58,15 +58,19 @@ def finetune_section(records: Sequence[Record], anchors: Anchors) -> Section | N
 def training_table(
     id: str, caption: str, records: Sequence[Record], shown: Sequence[tuple[str, str, str | None]], anchors: Anchors
 ) -> Table:
-    """A row for every run: how it was trained and where, then its numbers."""
+    """A row for every run: how it was trained and where, then its numbers; the caption says which no run knows."""
+    told = [name for name in ("attention", "precision") if any(setting(r, name) for r in records)]
+    missing = [title for title, name, _ in shown if not any(known(r, name) for r in records)]
+    shown = [column for column in shown if column[0] not in missing]
+    caption += f" (unknown of all: {', '.join(missing)})" if missing else ""
     rows = []
     for r in records:
-        cells = [Cell(r.label), Cell(r.mode), Cell(setting(r, "attention")), Cell(setting(r, "precision"))]
+        cells = [Cell(r.label), Cell(r.mode), *(Cell(setting(r, name)) for name in told)]
         cells += [anchors.place_cell(r, place_key(r)), *(number_cell(r, name, form) for _, name, form in shown)]
         cells.append(anchors.record_cell(r))
         tags = {"model": r.model, "strategy": setting(r, "strategy"), "attention": setting(r, "attention")}
         rows.append(Row(tuple(cells), (r.created, r.id), tags, r.model))
-    head = (Column("run"), Column("trained"), Column("attention"), Column("precision"), Column("ran on"))
+    head = (Column("run"), Column("trained"), *(Column(name) for name in told), Column("ran on", look="place"))
     columns = (*head, *(Column(title, True, name) for title, name, _ in shown), Column("record"))
     return Table(id, caption, columns, one_group(rows), ("model", "strategy", "attention"))
 
@@ -114,7 +118,8 @@ def draw_losses(records: Sequence[Record]) -> Drawing | None:
     with style():
         figure, axes = canvas(2.8)
         handles = []
-        for index, (record, steps, losses) in enumerate(runs):
+        names = run_names([r for r, _, _ in runs])
+        for index, (name, (_, steps, losses)) in enumerate(zip(names, runs, strict=True)):
             look: dict[str, Any] = {
                 "color": SERIES_COLOURS[index % len(SERIES_COLOURS)],
                 "marker": SERIES_MARKERS[index % len(SERIES_MARKERS)],
@@ -122,9 +127,10 @@ def draw_losses(records: Sequence[Record]) -> Drawing | None:
                 "markersize": 4,
                 "linewidth": 1.1,
             }
-            handles += axes.plot(steps, losses, label=label(run_name(record)), gid=gid(tips), **look)
-            tips.append(f"{run_name(record)}: {losses[0]:.4f} to {losses[-1]:.4f} in {len(steps)} steps")
+            handles += axes.plot(steps, losses, label=label(name), gid=gid(tips), **look)
+            tips.append(f"{name}: {losses[0]:.4f} to {losses[-1]:.4f} in {len(steps)} steps")
         unit = next((f.unit for r, _, _ in runs if (f := r.figure("last_loss"))), "")
+        axes.xaxis.get_major_locator().set_params(integer=True)
         axes.set_xlabel("step")
         axes.set_ylabel("training loss, nats per target" if unit == "nats" else "training loss")
         axes.grid(**GRID)
@@ -144,11 +150,12 @@ def draw_phases(records: Sequence[Record]) -> Drawing | None:
         return None
     tips: list[str] = []
     with style():
-        longest = max(len(label(run_name(r))) for r, _ in runs)
+        names = run_names([r for r, _ in runs])
+        longest = max(len(label(name)) for name in names)
         figure, axes = canvas(0.9 + 0.28 * len(runs), left=0.3 + 0.074 * longest)
-        for row, (record, seconds) in enumerate(runs):
-            _bar(axes, row, run_name(record), seconds, tips)
-        axes.set_yticks(range(len(runs)), [label(run_name(r)) for r, _ in runs])
+        for row, (name, (_, seconds)) in enumerate(zip(names, runs, strict=True)):
+            _bar(axes, row, name, seconds, tips)
+        axes.set_yticks(range(len(runs)), [label(name) for name in names])
         axes.invert_yaxis()
         axes.set_xlabel("seconds of a step, median")
         axes.grid(axis="x", **GRID)
@@ -167,7 +174,8 @@ def _bar(axes: Axes, row: int, name: str, seconds: Sequence[float], tips: list[s
         left += width
 
 
-def run_name(record: Record) -> str:
-    """The run in a legend: its label, and its attention kernel where one was forced."""
-    attention = setting(record, "attention")
-    return f"{record.label}{'' if attention in ('', 'auto') else f', {attention}'}"
+def run_names(records: Sequence[Record]) -> list[str]:
+    """The runs in a legend: label, attention kernel where one was forced, and the id where that does not tell them apart."""
+    forced = [setting(r, "attention").replace("auto", "") for r in records]
+    names = [f"{r.label}{f', {attention}' if attention else ''}" for r, attention in zip(records, forced, strict=True)]
+    return [n if names.count(n) == 1 else f"{n} ({r.id[:4]})" for n, r in zip(names, records, strict=True)]
