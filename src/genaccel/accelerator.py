@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
-from genaccel.architectures import check_dtype, check_link, check_peaks, find_architecture
+from genaccel.architectures import check_bandwidth, check_dtype, check_link, check_peaks, find_architecture
 from genaccel.errors import UserError
 from genaccel.quantities import Entry, Quantity, Source, convert, need, parse_unit, peak, plain
 
@@ -26,7 +26,7 @@ class AcceleratorFile:
 
     name: str
     description: str
-    runtime: Literal["cpu", "cuda", "hpu"] | None = None
+    runtime: Literal["cpu", "cuda", "hpu", "none"] = "none"
     vendor: str = ""
     architecture: str | None = None
     form: str = ""
@@ -56,13 +56,13 @@ class Accelerator:
     ``peak_flops`` are dense, by dtype, in FLOP/s. ``link_bytes_per_second`` is what all links to other cards of a node
     carry together in one direction, ``host_link_bytes_per_second`` that to the host. ``measured`` are rates that others
     reached. ``figures`` has the provenance of every number, ``absent`` why one is missing, by the same names ("memory",
-    "peak_flops.bf16"). ``device_names`` are what the runtime calls the card, maker left out. ``runtime`` is None where
+    "peak_flops.bf16"). ``device_names`` are what the runtime calls the card, maker left out. ``runtime`` is none where
     genaccel cannot run and only predicts.
     """
 
     name: str
     description: str
-    runtime: Literal["cpu", "cuda", "hpu"] | None = None
+    runtime: Literal["cpu", "cuda", "hpu", "none"] = "none"
     vendor: str = ""
     architecture: str | None = None
     form: str = ""
@@ -119,18 +119,21 @@ def accelerator_from(file: AcceleratorFile, what: str, shared: Mapping[str, Sour
         entry = getattr(file, name)
         if entry is not None and name not in absent:
             per_package = file.devices_per_package
-            figures[name] = plain(entry, unit, f"{what}, {name},", sources, devices_per_package=per_package)
+            figures[name] = plain(entry, unit, f"{what}, {name}", sources, devices_per_package=per_package)
             value = figures[name].value
             numbers[number] = round(value) if number.endswith("_bytes") else value
     for name in ("link", "host_link"):
         entry = getattr(file, name)
         if entry is not None and name not in absent:
-            figures[name] = link_quantity(entry, f"{what}, {name},", sources)
+            figures[name] = link_quantity(entry, f"{what}, {name}", sources)
             numbers[f"{name}_bytes_per_second"] = figures[name].value
     for title, entry in file.measured.items():
         if f"measured.{title}" not in absent:
-            figures[f"measured.{title}"] = _measured(entry, f"{what}, measured.{title},", sources)
+            figures[f"measured.{title}"] = _measured(entry, f"{what}, measured.{title}", sources)
     figures |= _peaks(file, absent, numbers, what, sources)
+    if "memory_bandwidth" in figures and figures["memory_bandwidth"].kind != "measured":
+        chip, rate = find_architecture(file.architecture, what), figures["memory_bandwidth"].value
+        check_bandwidth(chip, rate, 1 / file.devices_per_package, f"{what}, memory_bandwidth")
     _check_gigabytes(file, numbers.get("memory_bytes"), numbers.get("host_memory_bytes"), what)
     numbers |= {kind: _values(f"{kind}.", figures) for kind in ("peak_flops", "measured")}
     return Accelerator(**numbers, figures=figures, absent=absent)
@@ -144,7 +147,7 @@ def _absent(file: AcceleratorFile, what: str) -> dict[str, str]:
     absent = {name: entry for name, entry in entries.items() if entry is not None and entry.absent is not None}
     for name, entry in absent.items():
         if entry.value is not None:
-            raise UserError(f"{what}, {name} has a value and says that it is absent.", "Remove one of them.")
+            raise UserError(f"{what}, {name}: it has a value and says that it is absent.", "Remove one of them.")
     return {name: entry.absent for name, entry in absent.items()}
 
 
@@ -164,7 +167,7 @@ def _peaks(
             continue
         check_dtype(chip, file.architecture, dtype, entry.density, f"{what}, {name}")
         per_package = file.devices_per_package
-        found[name] = peak(entry, dtype, f"{what}, {name},", sources, devices_per_package=per_package, clock_hz=clock)
+        found[name] = peak(entry, dtype, f"{what}, {name}", sources, devices_per_package=per_package, clock_hz=clock)
     # What was measured need not be what units and clock give.
     published = {name.removeprefix("peak_flops."): q.value for name, q in found.items() if q.kind != "measured"}
     check_peaks(chip, published, numbers.get("num_matrix_units"), clock, 1 / file.devices_per_package, what)
@@ -178,7 +181,7 @@ def _values(prefix: str, figures: Mapping[str, Quantity]) -> dict[str, float]:
 def _measured(entry: Entry, what: str, sources: Mapping[str, Source]) -> Quantity:
     """A rate that somebody reached: its own unit says what it is of."""
     if entry.kind != "measured":
-        raise UserError(f"{what} is of kind {entry.kind}.", "Figures under 'measured' were measured.")
+        raise UserError(f"{what}: it is of kind {entry.kind}.", "Figures under 'measured' were measured.")
     need(entry, what, "per")
     assert entry.unit is not None
     return plain(entry, parse_unit(entry.unit, what)[0], what, sources)
@@ -194,7 +197,7 @@ def link_quantity(
     need(entry, what, "direction", "per")
     if entry.per == "package" or (entry.per == "node" and cards_per_node is None):
         raise UserError(
-            f"{what} is per {entry.per}, which says nothing about a card's links.", "Give it per card or link."
+            f"{what}: it is per {entry.per}, which says nothing about a card's links.", "Give it per card or link."
         )
     links = _links_per_card(entry, what, cards_per_node)
     share = 0.5 if entry.direction == "both" else 1.0
@@ -214,14 +217,14 @@ def link_quantity(
 def _links_per_card(entry: Entry, what: str, cards_per_node: int | None) -> float | None:
     """How many links a card has to itself, a share of one when cards share it."""
     if entry.links_per_card is not None and entry.links_per_node is not None:
-        raise UserError(f"{what} gives links_per_card and links_per_node.", "Give one of them.")
+        raise UserError(f"{what}: it gives links_per_card and links_per_node.", "Give one of them.")
     if entry.links_per_card is not None:
         return float(entry.links_per_card)
     if entry.links_per_node is not None and cards_per_node is not None:
         return entry.links_per_node / cards_per_node
     if entry.kind == "measured" and entry.per != "link":
         return None
-    raise UserError(f"{what} does not say how many links there are.", "Give links_per_card or links_per_node.")
+    raise UserError(f"{what}: it does not say how many links there are.", "Give links_per_card or links_per_node.")
 
 
 def _check_gigabytes(file: AcceleratorFile, memory: int | None, host_memory: int | None, what: str) -> None:

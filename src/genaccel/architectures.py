@@ -6,10 +6,11 @@ was never shipped does not pass; a dtype that the chip lacks is refused; a link'
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from genaccel.errors import UserError, unknown
+from genaccel.errors import UserError, did_you_mean
 
 DTYPES = ("fp64", "fp64_matrix", "fp32", "tf32", "bf16", "fp16", "fp8", "int8", "int4", "fp4")
 TOLERANCE = 0.02
@@ -21,38 +22,43 @@ class Architecture:
     """A generation. ``matrix_flops``: dense FLOP (or integer operations) of one matrix unit in one clock, by dtype.
 
     A unit is an SM of NVIDIA, a CU of AMD, an MME of Gaudi. ``others`` are dtypes that it computes elsewhere.
-    ``largest`` is the highest dense 16-bit peak of any package of this generation, in FLOP/s.
+    ``most_flops`` is the highest dense 16-bit peak, ``most_bytes_per_second`` the highest bandwidth of the memory, of any
+    package of this generation.
     """
 
     matrix_flops: Mapping[str, int]
     others: frozenset[str]
-    largest: float | None = None
+    most_flops: float | None
+    most_bytes_per_second: float
     sparsity: bool = False
 
 
-def _chip(largest: float | None, others: str, sparsity: bool = False, **matrix_flops: int) -> Architecture:
-    return Architecture(matrix_flops, frozenset(others.split()), largest, sparsity)
+def _chip(tflops: float | None, gigabytes: float, others: str, sparsity: bool = False, **flops: int) -> Architecture:
+    return Architecture(flops, frozenset(others.split()), tflops and tflops * 1e12, gigabytes * 1e9, sparsity)
 
 
+SQUARE = 256**2  # multipliers of an MME
 ARCHITECTURES = {
-    "volta": _chip(130e12, "fp64 fp32 int8", fp16=1024),
-    "ampere": _chip(312e12, "fp64 fp32", True, fp64_matrix=128, tf32=1024, bf16=2048, fp16=2048, int8=4096, int4=8192),
+    "volta": _chip(130, 1134, "fp64 fp32 int8", fp16=1024),
+    "ampere": _chip(
+        312, 2039, "fp64 fp32", True, fp64_matrix=128, tf32=1024, bf16=2048, fp16=2048, int8=4096, int4=8192
+    ),
     # FP64 runs at a higher clock than the narrower types.
-    "hopper": _chip(990e12, "fp64 fp64_matrix fp32", True, tf32=2048, bf16=4096, fp16=4096, fp8=8192, int8=8192),
-    "ada": _chip(367e12, "fp64 fp32", True, tf32=512, bf16=1024, fp16=1024, fp8=2048, int8=2048, int4=4096),
+    "hopper": _chip(990, 4900, "fp64 fp64_matrix fp32", True, tf32=2048, bf16=4096, fp16=4096, fp8=8192, int8=8192),
+    "ada": _chip(367, 1008, "fp64 fp32", True, tf32=512, bf16=1024, fp16=1024, fp8=2048, int8=2048, int4=4096),
     "blackwell": _chip(
-        2500e12, "fp64 fp64_matrix fp32", True, tf32=4096, bf16=8192, fp16=8192, fp8=16384, int8=16384, fp4=32768
+        2500, 8000, "fp64 fp64_matrix fp32", True, tf32=4096, bf16=8192, fp16=8192, fp8=16384, int8=16384, fp4=32768
     ),
-    "cdna2": _chip(383e12, "fp64 fp64_matrix fp32", bf16=1024, fp16=1024, int8=1024),
-    "cdna3": _chip(1308e12, "fp64 fp64_matrix fp32", True, tf32=1024, bf16=2048, fp16=2048, fp8=4096, int8=4096),
-    "gaudi1": _chip(None, "fp32 bf16 int8"),
-    "gaudi2": _chip(433e12, "fp32 tf32 fp16 int8", bf16=2 * 256**2, fp8=4 * 256**2),
+    "cdna2": _chip(383, 3280, "fp64 fp64_matrix fp32", bf16=1024, fp16=1024, int8=1024),
+    "cdna3": _chip(1308, 6000, "fp64 fp64_matrix fp32", True, tf32=1024, bf16=2048, fp16=2048, fp8=4096, int8=4096),
+    "gaudi1": _chip(None, 1000, "fp32 bf16 int8"),
+    "gaudi2": _chip(433, 2460, "fp32 tf32 fp16 int8", bf16=2 * SQUARE, fp8=4 * SQUARE),
     "gaudi3": _chip(
-        1836e12, "int8", fp32=256**2 // 4, tf32=256**2 // 2, fp16=256**2 // 2, bf16=2 * 256**2, fp8=2 * 256**2
+        1836, 3700, "int8", fp32=SQUARE // 4, tf32=SQUARE // 2, fp16=SQUARE // 2, bf16=2 * SQUARE, fp8=2 * SQUARE
     ),
-    "tpu-v5e": _chip(198e12, "", bf16=2 * 128**2, int8=4 * 128**2),
-    "tpu-v5p": _chip(460e12, "", bf16=2 * 128**2, int8=4 * 128**2),
-    "zen3": _chip(None, "fp64 fp32 int8"),
+    "tpu-v5e": _chip(198, 860, "", bf16=2 * 128**2, int8=4 * 128**2),
+    "tpu-v5p": _chip(460, 2770, "", bf16=2 * 128**2, int8=4 * 128**2),
+    "zen3": _chip(None, 205, "fp64 fp32 int8"),
 }
 
 
@@ -89,14 +95,14 @@ LINKS = {
 def find_architecture(name: str | None, what: str) -> Architecture | None:
     """The architecture called ``name``; None for a chip that names none, whose dtypes and peaks cannot be checked."""
     if name is not None and name not in ARCHITECTURES:
-        raise unknown(f"architecture for {what}:", name, ARCHITECTURES)
+        raise UserError(f"{what}: there is no architecture '{name}'.", did_you_mean(name, ARCHITECTURES))
     return ARCHITECTURES[name] if name else None
 
 
 def check_dtype(chip: Architecture | None, name: str | None, dtype: str, density: str | None, what: str) -> None:
     """Refuse a dtype that nothing has or that the chip lacks, and sparse peaks of a chip without sparsity."""
     if dtype not in DTYPES:
-        raise unknown(f"dtype for {what}:", dtype, DTYPES)
+        raise UserError(f"{what}: there is no dtype '{dtype}'.", did_you_mean(dtype, DTYPES))
     if chip is None:
         return
     if dtype not in chip.matrix_flops and dtype not in chip.others:
@@ -118,10 +124,12 @@ def check_peaks(
     if chip is None:
         return
     for dtype in ("bf16", "fp16"):
-        if chip.largest and peaks.get(dtype, 0) > chip.largest * num_packages * (1 + TOLERANCE):
+        most = (chip.most_flops or math.inf) * num_packages
+        if peaks.get(dtype, 0) > most * (1 + TOLERANCE):
+            whole = " The figure of a whole package?" if num_packages < 1 else _guess(peaks[dtype] / most)
             raise UserError(
                 f"{what}: {peaks[dtype] / 1e12:g} TFLOP/s in {dtype} is more than any chip of its generation does "
-                f"({chip.largest * num_packages / 1e12:g}).{_guess(peaks[dtype] / chip.largest / num_packages)}",
+                f"({most / 1e12:g}).{whole}",
                 "",
             )
     if num_units and clock_hz:
@@ -150,10 +158,24 @@ def _check_ratios(chip: Architecture, peaks: Mapping[str, float], what: str) -> 
             )
 
 
+def check_bandwidth(chip: Architecture | None, bytes_per_second: float, num_packages: float, what: str) -> None:
+    """Refuse a bandwidth of the memory that is beyond its generation, or so far below it that bits were taken for bytes."""
+    if chip is None:
+        return
+    share = bytes_per_second / (chip.most_bytes_per_second * num_packages)
+    if share > 1 + TOLERANCE or share < 1 / 7:
+        doubt = "Bits entered as bytes, or a whole package's?" if share > 1 else "Bytes entered as bits?"
+        raise UserError(
+            f"{what}: {bytes_per_second / 1e9:g} GB/s, but the fastest memory of its generation has "
+            f"{chip.most_bytes_per_second * num_packages / 1e9:g} GB/s. {doubt}",
+            "",
+        )
+
+
 def check_link(technology: str | None, bytes_per_second: float, links_per_card: float, what: str) -> None:
     """Refuse a rate (one direction, one card) that so many links of this generation do not have."""
     if technology not in LINKS:
-        raise unknown(f"technology for {what}:", str(technology), LINKS)
+        raise UserError(f"{what}: there is no technology '{technology}'.", did_you_mean(str(technology), LINKS))
     link = LINKS[technology]
     if links_per_card > link.most_per_card:
         raise UserError(

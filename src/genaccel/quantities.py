@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from genaccel.errors import UserError, unknown
+from genaccel.errors import UserError, did_you_mean
 
 Kind = Literal["spec", "measured", "derived"]
 """spec: its maker says so; measured: somebody ran it; derived: computed from other figures."""
@@ -96,7 +96,7 @@ def need(entry: Entry, what: str, *fields: str) -> None:
     """Refuse an entry without one of ``fields``, saying what the missing one decides."""
     for name in ("value", "unit", "kind", "source", *fields):
         if getattr(entry, name) is None:
-            raise UserError(f"{what} has no {name}: {MEANING[name]}.", "")
+            raise UserError(f"{what}: it has no {name}: {MEANING[name]}.", "")
 
 
 MEANING = {
@@ -120,12 +120,13 @@ def convert(entry: Entry, canonical: str, what: str, sources: Mapping[str, Sourc
     unit, factor = parse_unit(entry.unit, what)
     if unit != canonical:
         raise UserError(
-            f"{what} is in {entry.unit}, which is no {DIMENSIONS[canonical]}.", f"Give it in a multiple of {canonical}."
+            f"{what}: it is in {entry.unit}, which is no {DIMENSIONS[canonical]}.",
+            f"Give it in a multiple of {canonical}.",
         )
     if entry.value <= 0:
-        raise UserError(f"{what} is {entry.value:g}.", "What is unknown is absent, with a reason, never 0.")
+        raise UserError(f"{what}: it is {entry.value:g}.", "What is unknown is absent, with a reason, never 0.")
     if entry.source not in sources:
-        raise unknown(f"source for {what}:", entry.source, sources)
+        raise UserError(f"{what}: there is no source '{entry.source}'.", did_you_mean(entry.source, sources))
     source = sources[entry.source]
     # A published figure in another unit is still published; one that was halved or divided is computed from it.
     kind: Kind = entry.kind if per_card == 1 else "derived"
@@ -158,7 +159,9 @@ def peak(
         share /= 2
     if entry.clock_mhz is not None:
         if clock_hz is None:
-            raise UserError(f"{what} was published at {entry.clock_mhz:g} MHz, but the card's clock is not given.", "")
+            raise UserError(
+                f"{what}: it was published at {entry.clock_mhz:g} MHz, but the card's clock is not given.", ""
+            )
         share *= clock_hz / (entry.clock_mhz * 1e6)
     return convert(entry, "OP/s" if dtype in INTEGERS else "FLOP/s", what, sources, share)
 
@@ -176,5 +179,7 @@ def _share(entry: Entry, what: str, devices_per_package: int) -> float:
     if entry.per == "package":
         return 1 / devices_per_package
     if entry.per != "card":
-        raise UserError(f"{what} is per {entry.per}, but it is a figure of a card.", "Give it per card or per package.")
+        raise UserError(
+            f"{what}: it is per {entry.per}, but it is a figure of a card.", "Give it per card or per package."
+        )
     return 1.0
