@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from genaccel.errors import UserError
-from genaccel.hardware import accelerator_of, accelerators, clusters, find_cluster
+from genaccel.hardware import accelerator_of
 from genaccel.shapes import find_shape, model_shapes, shape_of_config
 
 
@@ -182,22 +182,3 @@ def test_a_configuration_without_a_size_is_named():
 def test_a_card_is_known_by_what_its_runtime_calls_it(device, name):
     card = accelerator_of(device)
     assert (card.name if card else None) == name
-
-
-def test_clusters_name_cards_that_exist_and_every_number_has_a_source():
-    for cluster in clusters().values():
-        assert cluster.accelerator in accelerators()
-        assert cluster.source
-    # A link's rate given in bits, or for both directions, or for a node, would be out of this order.
-    for cluster in clusters().values():
-        inside, outside = cluster.intra_node_bytes_per_second_per_card, cluster.inter_node_bytes_per_second_per_card
-        assert inside is not None
-        assert outside is not None
-        assert 3e9 < outside <= 75e9 < inside <= 525e9
-    # What is known to be wrong in public catalogues: sparse peaks, and dtypes that a chip lacks.
-    assert accelerators()["h100"].peak_flops["bf16"] < 1e15
-    assert "bf16" not in accelerators()["v100"].peak_flops
-    assert "fp8" not in accelerators()["a100"].peak_flops
-    assert accelerators()["gaudi1"].peak_flops == {}
-    with pytest.raises(UserError):
-        find_cluster("perlmuter")

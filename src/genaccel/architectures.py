@@ -85,6 +85,7 @@ LINKS = {
     "ici-v5e": LinkGeneration(50e9, 4),
     "ici-v5p": LinkGeneration(100e9, 6),
     "slingshot-11": LinkGeneration(25e9, 1),
+    "efa-100": LinkGeneration(12.5e9, 4),
     "hdr100": LinkGeneration(12.5e9, 1),
     "hdr": LinkGeneration(25e9, 2),
     "ndr200": LinkGeneration(25e9, 1),

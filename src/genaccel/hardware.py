@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 from genaccel.accelerator import Accelerator, AcceleratorFile, PrecisionPair, accelerator_from
+from genaccel.cluster import Cluster, ClusterFile, cluster_from
 from genaccel.errors import UserError, unknown
 from genaccel.quantities import Source
 from genaccel.records import structure_strictly
@@ -24,26 +25,6 @@ __all__ = ["Accelerator", "Cluster", "PrecisionPair", "accelerators", "clusters"
 
 USER_FOLDER = "GENACCEL_CATALOGUE"
 """Environment variable: a folder with accelerators/, clusters/ and models/ of one's own."""
-
-
-@dataclass(frozen=True)
-class Cluster:
-    """Nodes of one kind. Link rates are in bytes per second, one direction, one card. What is unknown is absent."""
-
-    name: str
-    description: str
-    accelerator: str
-    cards_per_node: int
-    source: str
-    intra_node_bytes_per_second_per_card: float | None = None
-    inter_node_bytes_per_second_per_card: float | None = None
-    host_memory_bytes_per_node: int | None = None
-    scheduler: Literal["slurm", "kubernetes"] | None = None
-
-    @property
-    def card(self) -> Accelerator:
-        """The accelerator of its nodes."""
-        return accelerators()[self.accelerator]
 
 
 T = TypeVar("T")
@@ -119,8 +100,10 @@ def accelerators() -> dict[str, Accelerator]:
 
 @cache
 def clusters() -> dict[str, Cluster]:
-    """All clusters of the catalogue by name."""
-    return read_catalogue("clusters", Cluster)
+    """All clusters of the catalogue, and of the user's folder, by name."""
+    return read_catalogue(
+        "clusters", ClusterFile, lambda file, what: cluster_from(file, what, sources(), accelerators())
+    )
 
 
 def targets() -> dict[str, Accelerator]:

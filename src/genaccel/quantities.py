@@ -38,7 +38,7 @@ class Entry:
     unit: str | None = None
     kind: Kind | None = None
     source: str | None = None
-    per: Literal["card", "package", "node", "link"] | None = None
+    per: Literal["card", "package", "node", "link", "cluster"] | None = None
     density: Literal["dense", "sparse"] | None = None
     direction: Literal["one", "both"] | None = None
     technology: str | None = None
@@ -66,10 +66,11 @@ DIMENSIONS = {"FLOP/s": "arithmetic", "OP/s": "integer arithmetic", "B": "bytes"
     "Hz": "clock",
     "s": "time",
     "units": "count",
+    "USD/h": "price",
 }
 PREFIXES = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "m": 1e-3, "u": 1e-6}
 BINARY = {"Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "Ti": 2.0**40}
-COUNTED = ("SM", "CU", "MME", "TPC", "MXU", "core", "unit")
+COUNTED = ("SM", "CU", "MME", "TPC", "MXU", "core", "CPU", "node")
 INTEGERS = ("int8", "int4")
 
 
@@ -77,6 +78,8 @@ def parse_unit(unit: str, what: str) -> tuple[str, float]:
     """(canonical unit, factor): 'Gb/s' -> ('B/s', 1.25e8). ``UserError`` for what could be read in two ways."""
     if unit in COUNTED:
         return "units", 1.0
+    if unit == "USD/h":
+        return unit, 1.0
     if re.fullmatch(r"[kMGT]?(b|B|bit|byte|T)(ps|/sec)|.*(FLOPS|OPS|flops|tflops)", unit):
         raise UserError(
             f"{what}: the unit '{unit}' can be read in two ways.",
