@@ -122,6 +122,7 @@ def accelerator_from(file: AcceleratorFile, what: str, shared: Mapping[str, Sour
             figures[name] = plain(entry, unit, f"{what}, {name}", sources, devices_per_package=per_package)
             value = figures[name].value
             numbers[number] = round(value) if number.endswith("_bytes") else value
+    figures |= _peaks(file, absent, numbers, what, sources)
     for name in ("link", "host_link"):
         entry = getattr(file, name)
         if entry is not None and name not in absent:
@@ -130,7 +131,6 @@ def accelerator_from(file: AcceleratorFile, what: str, shared: Mapping[str, Sour
     for title, entry in file.measured.items():
         if f"measured.{title}" not in absent:
             figures[f"measured.{title}"] = _measured(entry, f"{what}, measured.{title}", sources)
-    figures |= _peaks(file, absent, numbers, what, sources)
     if "memory_bandwidth" in figures and figures["memory_bandwidth"].kind != "measured":
         chip, rate = find_architecture(file.architecture, what), figures["memory_bandwidth"].value
         check_bandwidth(chip, rate, 1 / file.devices_per_package, f"{what}, memory_bandwidth")

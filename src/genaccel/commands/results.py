@@ -43,12 +43,12 @@ def report(runs: Path = Path("runs"), *, output: Annotated[Path, Parameter(alias
 
 @app.command(name="list")
 def list_(what: str | None = None) -> None:
-    """Show devices and what was probed on them, models, texts, formats, metrics and targets.
+    """Show what there is: devices, models, texts, formats, metrics, targets, and the catalogue of hardware.
 
     Parameters
     ----------
     what
-        One of devices, models, texts, tasks, formats, metrics, targets; all by default.
+        One of devices, models, texts, tasks, formats, metrics, targets, accelerators, clusters; all by default.
     """
     from genaccel.inventory import SECTIONS, inventory
 
