@@ -57,6 +57,7 @@ def test_a_clusters_and_a_models_rows():
         (3.12e14, "FLOP/s", "312 TFLOP/s"),
         (1.979e15, "OP/s", "1,979 TOP/s"),
         (8e10, "B", "80 GB"),
+        (9.5e10, "FLOP/s", "95 GFLOP/s"),
         (4e7, "B", "40 MB"),
         (2.039e12, "B/s", "2,039 GB/s"),
         (1.41e9, "Hz", "1,410 MHz"),

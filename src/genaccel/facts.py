@@ -58,8 +58,9 @@ WORDS = {
 def in_units(value: float, unit: str) -> str:
     """A canonical number in the unit that people use: 3.12e14 FLOP/s -> '312 TFLOP/s'."""
     name, scale = SCALES.get(unit, (unit, 1.0))
-    if unit == "B" and value < 1e9:
-        name, scale = "MB", 1e6
+    smaller = {"TFLOP/s": ("GFLOP/s", 1e9), "TOP/s": ("GOP/s", 1e9), "GB": ("MB", 1e6), "GB/s": ("MB/s", 1e6)}
+    if value < scale and name in smaller:
+        name, scale = smaller[name]
     return f"{float(f'{value / scale:.4g}'):,g} {name}".strip()
 
 

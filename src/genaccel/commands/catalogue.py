@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import astuple, fields
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
 
 from genaccel import console
 from genaccel.commands import app
+from genaccel.errors import UserError
 
 
 @app.command
@@ -31,3 +36,42 @@ def show(name: str) -> None:
             console.say(note)
 
     console.emit(document(found), text)
+
+
+@app.command
+def probe(
+    *,
+    output: Annotated[Path, Parameter(alias="-o")] = Path("probed.toml"),
+    processes: int = 2,
+    name: str | None = None,
+    device: str = "auto",
+) -> None:
+    """Measure this machine, matrix products, memory and links between processes, and write an accelerator file.
+
+    Parameters
+    ----------
+    output
+        TOML file to write; in a folder accelerators/ of GENACCEL_CATALOGUE it joins the catalogue.
+    processes
+        Processes between which links are measured; 1 measures none.
+    name
+        What to call it; by default 'probed-' and what its runtime calls it.
+    device
+        What to measure: auto, cpu, cuda or hpu.
+    """
+    from genaccel import devices
+    from genaccel.facts import document, in_units
+    from genaccel.hardware import read_accelerator
+    from genaccel.probe_file import probe_to_file
+
+    if processes < 1:
+        raise UserError(f"--processes is {processes}, but it must be at least 1.", "")
+    probed = probe_to_file(devices.get(device), output, processes, name)
+
+    def text() -> None:
+        rows = [[f.name, in_units(f.value, f.unit), f"{f.samples.spread:.0%}", f.note] for f in probed.figures]
+        rows += [[what, "absent", "", reason] for what, reason in probed.absent.items()]
+        console.table("Measured", ["what", "value", "spread", "how"], rows, right=(1, 2))
+        console.say(f"Written to {output}; 'genaccel show {output}' reads it.")
+
+    console.emit(document(read_accelerator(output)), text)
