@@ -9,11 +9,9 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from genaccel import console
-from genaccel.commands import app
 from genaccel.errors import UserError
 
 
-@app.command
 def show(name: str) -> None:
     """Show what the catalogue knows about an accelerator, a cluster or a model, each number with its kind and source.
 
@@ -38,7 +36,6 @@ def show(name: str) -> None:
     console.emit(document(found), text)
 
 
-@app.command
 def probe(
     *,
     output: Annotated[Path, Parameter(alias="-o")] = Path("probed.toml"),

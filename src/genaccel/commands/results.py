@@ -15,7 +15,6 @@ from genaccel.errors import UserError, did_you_mean
 from genaccel.origins import settings
 
 
-@app.command
 def report(runs: Path = Path("runs"), *, output: Annotated[Path, Parameter(alias="-o")] = Path("report.html")) -> None:
     """Write one self-contained HTML report from a folder of records.
 
@@ -41,7 +40,6 @@ def report(runs: Path = Path("runs"), *, output: Annotated[Path, Parameter(alias
     )
 
 
-@app.command(name="list")
 def list_(what: str | None = None) -> None:
     """Show what there is: devices, models, texts, formats, metrics, targets, and the catalogue of hardware.
 
@@ -64,7 +62,6 @@ def list_(what: str | None = None) -> None:
     console.emit(found, text)
 
 
-@app.command
 def check(*command: str) -> None:
     """Validate a run without running it: 'genaccel check quantize MODEL ...' with the flags the run would have.
 
