@@ -17,7 +17,7 @@ from safetensors.torch import load_file
 from genaccel.store import read_records
 from genaccel.superres.synthetic import synthetic_dust
 
-FAST = ("--patch", "16", "--factor", "2", "--global-batch", "4", "--learning-rate", "2e-3")
+FAST = ("--patch", "16", "--factor", "2", "--global-batch", "4", "--learning-rate", "2e-3", "--no-probe")
 
 
 @pytest.fixture(scope="module")
@@ -50,6 +50,7 @@ def test_it_learns_and_samples_maps_in_their_units(run, maps, tmp_path):
     losses = record["details"]["curves"]["loss"]
     assert np.mean(losses[-15:]) < 0.85 * np.mean(losses[:15])
     assert figures["train_images_per_second"] > 0
+    assert figures["step_flops"] == 4 * record["details"]["flops_per_image"]
     assert not set(record["details"]["maps"]["train"]) & set(record["details"]["maps"]["test"])
 
     header = WCS(naxis=2)
@@ -129,3 +130,42 @@ def test_too_few_areas_and_no_model(run, maps, tmp_path):
     code, _, err = run("superres", "sample", maps / "synthetic-0-0.npy", "--model", "nowhere")
     assert code == 2
     assert "holds no super-resolution model" in err
+
+
+def test_what_trains_fastest_is_measured_and_told(run, maps, tmp_path):
+    code, out, err = run("superres", "train", maps, *FAST[:-1], "--steps", 2, "--json")
+    assert code == 0, err
+    arithmetic = json.loads(out)[0]["details"]["arithmetic"]
+    assert set(arithmetic["probed_step_seconds"]) == {
+        f"{precision}, {layout}" for precision in ("fp32", "bf16") for layout in ("contiguous", "channels last")
+    }
+    assert f"Arithmetic: {arithmetic['chosen']} (measured:" in err
+
+
+def test_a_model_of_another_factor_and_too_little_memory(run, maps, tmp_path, monkeypatch):
+    assert run("superres", "train", maps, *FAST, "--steps", 1, "--output", "model")[0] == 0
+    low = maps / "synthetic-0-0.npy"
+    code, _, err = run("superres", "sample", low, "--model", "model", "--factor", 4)
+    assert code == 2
+    assert "enlarges 2 times, not 4 times" in err
+    monkeypatch.setattr("genaccel.devices.cpu.memory_bytes", lambda: 8_000_000)
+    code, _, err = run("superres", "sample", low, "--model", "model", "--members", 2, "--steps", 2)
+    assert code == 0, err
+    np.save("wide.npy", np.ones((200, 200)))
+    code, _, err = run("superres", "sample", "wide.npy", "--model", "model", "--members", 1, "--steps", 2)
+    assert code == 2
+    assert "Tiles of 256 pixels do not fit" in err
+    assert "Use --tile 96" in err
+    code, _, err = run("superres", "sample", "wide.npy", "--model", "model", "--members", 8)
+    assert code == 2
+    assert "fewer --members" in err
+
+
+@pytest.mark.slow
+@pytest.mark.distributed
+def test_scaling_trains_with_every_number_of_processes(maps, tmp_path):
+    done = start(tmp_path, maps, *FAST, "--steps", 4, "--scaling", "1,2", "--json")
+    one, two = json.loads(done.stdout)
+    assert (one["processes"], two["processes"]) == (1, 2)
+    assert one["efficiency"] == 1
+    assert two["efficiency"] == pytest.approx(two["per_second"] / 2 / one["per_second"])

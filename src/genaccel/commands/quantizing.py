@@ -9,14 +9,13 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from genaccel import console
-from genaccel.commands import Flat, app
+from genaccel.commands import Flat
 from genaccel.evaluate.config import EvaluateConfig, JudgeConfig
 from genaccel.origins import settings
 from genaccel.quantize.config import QuantizeConfig
 from genaccel.summary import print_table, show_records
 
 
-@app.command
 def quantize(config: Annotated[QuantizeConfig, Flat], judge: Annotated[JudgeConfig, Flat] = JudgeConfig()) -> None:  # noqa: B008
     """Quantize a model, judge it beside FP32, and leave a record (and, with --output, a checkpoint)."""
     from genaccel.quantize.run import prepare, run
@@ -25,7 +24,6 @@ def quantize(config: Annotated[QuantizeConfig, Flat], judge: Annotated[JudgeConf
     show_records([r for r in (outcome.baseline, outcome.record) if r], outcome.path)
 
 
-@app.command
 def evaluate(config: Annotated[EvaluateConfig, Flat], judge: Annotated[JudgeConfig, Flat] = JudgeConfig()) -> None:  # noqa: B008
     """Judge a model or a quantized checkpoint by perplexity, tasks and speed, and leave a record."""
     from genaccel.quantize.baseline import evaluate_model, prepare_evaluation
@@ -34,7 +32,6 @@ def evaluate(config: Annotated[EvaluateConfig, Flat], judge: Annotated[JudgeConf
     show_records([record], path)
 
 
-@app.command
 def sensitivity(config: Annotated[QuantizeConfig, Flat], *, to: Path = Path("sensitivity.json")) -> None:
     """Score every decoder layer (phase 1) and write the report.
 
@@ -58,7 +55,6 @@ def sensitivity(config: Annotated[QuantizeConfig, Flat], *, to: Path = Path("sen
     console.emit(asdict(report), text)
 
 
-@app.command
 def plan(config: Annotated[QuantizeConfig, Flat], *, to: Path = Path("plan.toml")) -> None:
     """Make a precision plan (phase 2) from a sensitivity report, or measure that first, and write it for editing.
 
@@ -86,7 +82,6 @@ def plan(config: Annotated[QuantizeConfig, Flat], *, to: Path = Path("plan.toml"
     console.emit(asdict(made) | {"tensor_bytes": size, "compression": layout.fp32_bytes / size}, text)
 
 
-@app.command
 def reproduce(
     *,
     models: tuple[str, ...] = ("smollm2-135m",),

@@ -9,13 +9,11 @@ from typing import Annotated, Literal
 from cyclopts import App, Parameter
 
 from genaccel import console
-from genaccel.commands import app
 from genaccel.errors import UserError, did_you_mean
 from genaccel.records import Record
 from genaccel.store import gather_records
 
 records = App(name="records", help="List, show and export records.", help_format="plaintext")
-app.command(records)
 RUNS = (Path("runs"),)
 
 
@@ -114,7 +112,6 @@ def export(
     )
 
 
-@app.command
 def compare(
     *runs: Path,
     by: str | None = None,

@@ -16,7 +16,6 @@ from genaccel.errors import UserError, did_you_mean
 from genaccel.origins import settings
 
 
-@app.command
 def report(
     *runs: Path,
     output: Annotated[Path | None, Parameter(alias="-o")] = None,
@@ -62,14 +61,13 @@ def report(
     )
 
 
-@app.command(name="list")
 def list_(what: str | None = None) -> None:
-    """Show devices and what was probed on them, models, texts, formats, metrics and targets.
+    """Show what there is: devices, models, texts, formats, metrics, targets, and the catalogue of hardware.
 
     Parameters
     ----------
     what
-        One of devices, models, texts, tasks, formats, metrics, targets; all by default.
+        One of devices, models, texts, tasks, formats, metrics, targets, accelerators, clusters; all by default.
     """
     from genaccel.inventory import SECTIONS, inventory
 
@@ -85,7 +83,6 @@ def list_(what: str | None = None) -> None:
     console.emit(found, text)
 
 
-@app.command
 def check(*command: str) -> None:
     """Validate a run without running it: 'genaccel check quantize MODEL ...' with the flags the run would have.
 

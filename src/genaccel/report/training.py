@@ -114,6 +114,8 @@ def draw_losses(records: Sequence[Record]) -> Drawing | None:
     runs = [(r, steps, losses) for r, steps, losses in runs if steps and len(steps) == len(losses)][-MAX_RUNS:]
     if not runs:
         return None
+    from matplotlib.ticker import MaxNLocator
+
     tips: list[str] = []
     with style():
         figure, axes = canvas(2.8)
@@ -130,7 +132,7 @@ def draw_losses(records: Sequence[Record]) -> Drawing | None:
             handles += axes.plot(steps, losses, label=label(name), gid=gid(tips), **look)
             tips.append(f"{name}: {losses[0]:.4f} to {losses[-1]:.4f} in {len(steps)} steps")
         unit = next((f.unit for r, _, _ in runs if (f := r.figure("last_loss"))), "")
-        axes.xaxis.get_major_locator().set_params(integer=True)
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes.set_xlabel("step")
         axes.set_ylabel("training loss, nats per target" if unit == "nats" else "training loss")
         axes.grid(**GRID)
