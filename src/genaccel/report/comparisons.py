@@ -10,7 +10,7 @@ from genaccel.compare.alignment import Asked, Cell, Comparison, comparison_of, s
 from genaccel.compare.identity import measurements
 from genaccel.records import Record
 from genaccel.report.drawing import INK, Drawing, style
-from genaccel.report.figures import GRID, canvas, gid, label
+from genaccel.report.figures import GRID, canvas, gid, label, log_scale
 from genaccel.report.parts import Anchors, Column, Picture, Row, RowGroup, Section, Table, show_number
 from genaccel.report.parts import Cell as TableCell
 
@@ -122,7 +122,7 @@ def draw_ratios(found: Sequence[Comparison]) -> Drawing:
         axes.set_ylim(len(rows) - 0.5, -0.5)
         ratios = [cell.ratio for _, cell in rows if cell.ratio is not None]
         if max(ratios) > 8 * min(ratios) > 0:
-            axes.set_xscale("log")
+            log_scale(axes, "x")
         axes.set_xlabel("ratio of speeds")
         axes.grid(axis="x", **GRID)
         return Drawing(figure, "Ratios of speeds with 95 % intervals", tuple(tips))

@@ -13,7 +13,7 @@ from genaccel.compare.numbers import known
 from genaccel.records import Record
 from genaccel.report.drawing import INK, Drawing, style
 from genaccel.report.evidence import place_key
-from genaccel.report.figures import GRID, canvas, gid, legend
+from genaccel.report.figures import GRID, canvas, gid, legend, log_scale
 from genaccel.report.parts import (
     Anchors,
     Cell,
@@ -31,15 +31,25 @@ from genaccel.report.training import curves, setting, training_table
 
 METHODS = ("bicubic", "regression", "diffusion")
 QUALITY = (
-    ("PSNR", "psnr", "peak signal over noise of the mean, dB; more is better, and favours blur"),
-    ("SSIM", "ssim", "structural similarity of the mean; more is better, and favours blur"),
-    ("CRPS", "crps", "continuous ranked probability score; less is better"),
-    ("power, mid k", "power_mid_k", "power over the truth's between 0.125 and 0.25 cycles a pixel; 1 is right"),
-    ("power, high k", "power_high_k", "power over the truth's between 0.25 and 0.5 cycles a pixel; 1 is right"),
-    ("gradient", "gradient_ratio", "mean gradient over the truth's; 1 is right, under it is blurred"),
-    ("Wasserstein", "wasserstein", "distance of the one-point distributions; less is better"),
-    ("flux error", "flux_error", "relative error of the mean flux; less is better"),
-    ("spread/skill", "spread_skill", "spread of the ensemble over its error; 1 is right"),
+    ("PSNR", "psnr", "{:.2f}", "peak signal over noise of the mean, dB; more is better, and favours blur"),
+    ("SSIM", "ssim", "{:.3f}", "structural similarity of the mean; more is better, and favours blur"),
+    ("CRPS", "crps", "{:.4f}", "continuous ranked probability score; less is better"),
+    (
+        "power, mid k",
+        "power_mid_k",
+        "{:.3g}",
+        "power over the truth's between 0.125 and 0.25 cycles a pixel; 1 is right",
+    ),
+    (
+        "power, high k",
+        "power_high_k",
+        "{:.3g}",
+        "power over the truth's between 0.25 and 0.5 cycles a pixel; 1 is right",
+    ),
+    ("gradient", "gradient_ratio", "{:.3f}", "mean gradient over the truth's; 1 is right, under it is blurred"),
+    ("Wasserstein", "wasserstein", "{:.4f}", "distance of the one-point distributions; less is better"),
+    ("flux error", "flux_error", "{:.2%}", "relative error of the mean flux; less is better"),
+    ("spread/skill", "spread_skill", "{:.2f}", "spread of the ensemble over its error; 1 is right"),
 )
 TRAINING = (
     ("images/s", "train_images_per_second", None),
@@ -83,7 +93,7 @@ def _quality(judged: Sequence[Record], anchors: Anchors) -> Table:
     for record in judged:
         rows = []
         for method in METHODS:
-            cells = [number_cell(record, f"{method}_{name}") for _, name, _ in QUALITY]
+            cells = [number_cell(record, f"{method}_{name}", form) for _, name, form, _ in QUALITY]
             if not any(c.kind for c in cells):
                 continue
             first = [Cell(method), anchors.place_cell(record, place_key(record))]
@@ -97,7 +107,7 @@ def _quality(judged: Sequence[Record], anchors: Anchors) -> Table:
     columns = (
         Column("method"),
         Column("ran on", look="place"),
-        *(Column(t, True, about) for t, _, about in QUALITY),
+        *(Column(t, True, about) for t, _, _, about in QUALITY),
         Column("record"),
     )
     return Table("superres-quality", "Quality of every judged model", columns, tuple(groups), ("model", "method"))
@@ -149,7 +159,7 @@ def draw_spectra(name: str, k: Sequence[float], series: dict[str, list[float]]) 
                 f"{title}: {series[title][0]:.3g} at the largest scale, {series[title][-1]:.3g} at the smallest"
             )
         axes.axhline(1.0, color=INK, alpha=0.6, linewidth=0.8, linestyle="--", zorder=0)
-        axes.set_yscale("log")
+        log_scale(axes, "y")
         axes.set_xlabel("wavenumber, cycles per pixel")
         axes.set_ylabel("power over the truth's")
         axes.grid(**GRID)

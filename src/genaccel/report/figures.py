@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from genaccel.report.drawing import INK, Drawing, printable, style
 
@@ -163,7 +163,7 @@ def draw_quality(model: str, points: Sequence[QualityPoint], fp32_perplexity: fl
             tips.append(f"FP32: 1x by definition, perplexity {fp32_perplexity:.3f}")
         values = [p.perplexity for p in points] + [v for v in [fp32_perplexity] if v is not None]
         if max(values) > 5 * min(values) > 0:
-            axes.set_yscale("log")
+            log_scale(axes, "y")
         axes.margins(0.08, 0.15)
         axes.set_xlabel("compression against FP32 (x)")
         axes.set_ylabel("perplexity (lower is better)")
@@ -228,6 +228,16 @@ def legend(axes: Axes, handles: list[Any]) -> None:
         axes.legend(
             handles=handles, loc="lower left", bbox_to_anchor=(0, 1), ncols=len(handles), fontsize=size, **spacing
         )
+
+
+def log_scale(axes: Axes, which: Literal["x", "y"]) -> None:
+    """A logarithmic axis whose ticks are plain numbers: matplotlib would write powers in TeX, which is off here."""
+    from matplotlib.ticker import FuncFormatter, NullFormatter
+
+    axes.set(**{f"{which}scale": "log"})
+    axis = axes.xaxis if which == "x" else axes.yaxis
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.set_minor_formatter(NullFormatter())
 
 
 def label(text: str) -> str:

@@ -59,7 +59,7 @@ def training_table(
     id: str, caption: str, records: Sequence[Record], shown: Sequence[tuple[str, str, str | None]], anchors: Anchors
 ) -> Table:
     """A row for every run: how it was trained and where, then its numbers; the caption says which no run knows."""
-    told = [name for name in ("attention", "precision") if any(setting(r, name) for r in records)]
+    told = [name for name in ("attention", "precision") if {setting(r, name) for r in records} - {"", "auto"}]
     missing = [title for title, name, _ in shown if not any(known(r, name) for r in records)]
     shown = [column for column in shown if column[0] not in missing]
     caption += f" (unknown of all: {', '.join(missing)})" if missing else ""
