@@ -15,8 +15,15 @@ class Links:
     cards_per_node: int = 8
 
     def rate(self, cards: int, stride: int = 1) -> float:
-        """Bytes per second of a card in a group of ``cards`` whose members are ``stride`` apart."""
-        return self.inside if cards * stride <= self.cards_per_node else self.between
+        """Bytes per second of a card in a group of ``cards`` whose members are ``stride`` apart.
+
+        Between nodes a ring enters and leaves a node once, over the links of all members there: each card of a group
+        that fills nodes sees the rate of a whole node, as long as the links inside carry it.
+        """
+        if cards * stride <= self.cards_per_node:
+            return self.inside
+        members = max(1, self.cards_per_node // stride)
+        return min(self.inside, self.between * members)
 
 
 def all_reduce_bytes(size: float, cards: int) -> float:

@@ -18,7 +18,7 @@ import numpy as np
 
 from genaccel.errors import UserError
 
-LEVELS = {"common": 0.5, "family": 0.3, "device": 0.25, "stack": 0.5, "together": 0.3}
+LEVELS = {"common": 0.5, "family": 0.4, "device": 0.4, "stack": 0.5, "together": 0.15}
 """Standard deviation of the corrections (of logarithms) at each level, before anything is fitted."""
 Array = Any
 """A float or a numpy array of floats: formulas are written once for one configuration and for ten thousand."""

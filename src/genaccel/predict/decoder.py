@@ -132,12 +132,14 @@ def decoder_of(shape: ModelShape) -> Decoder:
 
 
 def approximate_decoder(name: str, billions: float) -> Decoder:
-    """A decoder with so many parameters and usual proportions: heads of 128, an MLP 2.7 times as wide, 32,000 words."""
+    """A decoder with so many parameters and usual proportions: heads of 128, 32,000 words, an MLP as wide as is left."""
     parameters = billions * 1e9
-    layers, hidden = 32, 4096
-    for _ in range(50):  # layers grow as the cube root of the parameters: 32 at 7B, 80 at 70B
-        layers = max(2, round(32 * (parameters / 6.7e9) ** 0.37))
-        hidden = max(128, round(((parameters - 64_000 * hidden) / (12.1 * layers)) ** 0.5 / 128) * 128)
+    layers = max(2, round(32 * (parameters / 6.7e9) ** 0.37))  # 32 at 7B, 80 at 70B
+    # 12.1 hidden^2 a layer, and two tables of 32,000 words.
+    root = ((64_000**2 + 4 * 12.1 * layers * parameters) ** 0.5 - 64_000) / (2 * 12.1 * layers)
+    hidden = max(128, round(root / 128) * 128)
     heads = max(1, hidden // 128)
     kv_heads = heads if billions < 10 else max(1, heads // 8)
-    return Decoder(name, layers, hidden, round(2.7 * hidden), heads, kv_heads, 128, 32_000, approximate=True)
+    attention = hidden * 2 * (heads + kv_heads) * 128
+    inner = max(128, round((parameters - 64_000 * hidden - layers * attention) / (3 * hidden * layers)))
+    return Decoder(name, layers, hidden, inner, heads, kv_heads, 128, 32_000, approximate=True)

@@ -79,6 +79,7 @@ def drawing_features(d: Drawing) -> dict[str, float]:
         "wire": all_reduce_bytes(2 * work.parameters, d.cards) / chip.links.rate(d.cards) if d.trains else 0.0,
         "nodes": log2(max(1.0, d.cards / chip.links.cards_per_node)) if d.trains else 0.0,
         "wide": float(wide),
+        "trains": float(d.trains),
     }
 
 
@@ -91,9 +92,10 @@ CONSTANTS = (
     Constant("kernel", 8e-6, 1.0, "seconds in which the host starts a kernel"),
     Constant("link", 0.6, 0.5, "share of the links' rate that collectives reach"),
     Constant("nodes", 0.03, 1.0, "loss for every doubling of the nodes"),
-    Constant("request", 0.03, 1.0, "seconds of a request or step that do not depend on its size"),
+    Constant("request", 0.03, 1.0, "seconds of a request that do not depend on its size"),
+    Constant("step", 0.01, 1.0, "seconds of a training step that do not depend on its size"),
 )
-FEATURES = ("convolution", "linear", "attention", "streamed", "weights", "kernels", "wire", "nodes", "wide")
+FEATURES = ("convolution", "linear", "attention", "streamed", "weights", "kernels", "wire", "nodes", "wide", "trains")
 
 
 def _parts(c: Mapping[str, Array], f: Mapping[str, Array]) -> dict[str, Array]:
@@ -110,7 +112,7 @@ def _parts(c: Mapping[str, Array], f: Mapping[str, Array]) -> dict[str, Array]:
         "matrix products": products,
         "attention": attention,
         "streaming": streaming,
-        "host": computed - card + c["request"],
+        "host": computed - card + np.where(f["trains"] > 0, c["step"], c["request"]),
         "waiting for nodes": computed * c["nodes"] * f["nodes"],
         "communication": exposed(wire, computed, 0.7),
     }

@@ -111,9 +111,10 @@ def step_features(t: TrainingStep) -> dict[str, float]:
         "attention": (3.5 + again) * model.attention_flops(t.samples * t._pairs) / t.cards / sixteen,
         "streamed": (tokens * (streamed * (1 + 0.35 * t.checkpointing) + scored) + scores) / rate,
         "cast": 6 * mine * t.accumulation * t.casts / rate,
-        "update": 0.0 if t.fewer_updates else 30 * updates / rate,
+        "update": 0.0 if t.fewer_updates else 30 * updates / (0.8 * rate),
         "layers": model.num_layers / t.pipeline * t.accumulation * (1 + 0.35 * t.checkpointing) * _experts(model),
         "data_wire": _data_bytes(t, mine, trained) / chip.links.rate(t.copies * t.context, t.tensor),
+        "first_wire": _unhidden_share(t),
         "model_wire": _tensor_bytes(t) / chip.links.rate(t.tensor)
         + _context_bytes(t) / chip.links.rate(t.context, t.tensor),
         "bubble": _bubble(t),
@@ -137,12 +138,20 @@ def _data_bytes(t: TrainingStep, mine: float, trained: float) -> float:
     """What a card sends to those that see other data, in 16-bit numbers."""
     cards = t.copies * t.context
     gradients = 2 * mine * trained / t.model.num_weights
+    if t.strategy == "ddp" and t.casts:
+        gradients *= 2  # of weights in fp32
     if t.strategy.startswith("fsdp") or t.strategy == "zero3":
         gathers = 1 if t.strategy == "fsdp-grad" else 2
         return t.accumulation * gather_bytes(gathers * 2 * mine + gradients, cards)
     if t.strategy.startswith("zero"):
         return t.accumulation * gather_bytes(gradients, cards) + gather_bytes(gradients, cards)
-    return all_reduce_bytes(2 * gradients, cards)
+    return all_reduce_bytes(gradients, cards)
+
+
+def _unhidden_share(t: TrainingStep) -> float:
+    """Of what is sent for the data: nothing is computed yet while the first layer's weights are gathered."""
+    sharded = t.strategy.startswith("fsdp") or t.strategy == "zero3"
+    return 1.0 / t.model.num_layers if sharded else 0.0
 
 
 def _tensor_bytes(t: TrainingStep) -> float:
@@ -170,7 +179,7 @@ def _bubble(t: TrainingStep) -> float:
 CONSTANTS = (
     Constant("matrix", 0.75, 0.5, "share of the peak that large matrix products reach"),
     Constant("attention", 0.4, 0.8, "share of the peak that attention reaches, forward and backward"),
-    Constant("stream", 0.5, 0.6, "share of the memory bandwidth in norms, activations, sums, losses and updates"),
+    Constant("stream", 0.5, 0.6, "share of the memory bandwidth in norms, activations, sums and losses"),
     Constant("width", 250.0, 1.0, "hidden size at which products lose half: small matrices fill a chip badly"),
     Constant("narrow", 0.85, 0.5, "what is left of the gain of 8-bit products after scaling and casting"),
     Constant("layer", 4e-4, 1.0, "seconds in which the host starts a layer's kernels, forward and backward"),
@@ -190,6 +199,7 @@ FEATURES = (
     "update",
     "layers",
     "data_wire",
+    "first_wire",
     "model_wire",
     "bubble",
     "nodes",
@@ -210,7 +220,7 @@ def _parts(c: Mapping[str, Array], f: Mapping[str, Array]) -> dict[str, Array]:
     card = products + head + attention + streaming
     computed = longer(card, f["layers"] * c["layer"], 4.0)
     wire = f["data_wire"] / c["link"]
-    shown = exposed(wire, computed, c["hide"]) + c["contend"] * np.minimum(wire, computed)
+    shown = exposed(wire, computed, c["hide"]) + c["contend"] * np.minimum(wire, computed) + wire * f["first_wire"]
     return {
         "matrix products": products,
         "output head": head,
@@ -220,7 +230,7 @@ def _parts(c: Mapping[str, Array], f: Mapping[str, Array]) -> dict[str, Array]:
         "pipeline bubble": computed * f["bubble"],
         "waiting for nodes": computed * (1 + f["bubble"]) * c["nodes"] * f["nodes"],
         "communication": shown + f["model_wire"] / c["link"],
-        "optimizer": f["update"] / c["stream"],
+        "optimizer": f["update"],
     }
 
 

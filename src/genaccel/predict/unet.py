@@ -137,3 +137,51 @@ def decoder_work(size: int, channels: tuple[int, ...] = (512, 512, 256, 128)) ->
             side *= 2
             convolution += 2.0 * 9 * side**2 * width**2
     return ImageWork(convolution, 0.0, 4.0 * size**4 * channels[0], streamed, 200.0)
+
+
+def plain_unet_work(channels: tuple[int, ...], blocks: int, size: int, inputs: int, fold: int = 2) -> ImageWork:
+    """Of genaccel's own network (``superres/network.py``) on one map of ``size`` pixels a side.
+
+    Pixels are folded into channels, levels are averaged down and repeated up, blocks have a shift and scale by time.
+    """
+    side, first = size // fold, channels[0]
+    time = 4 * first
+    convolution = linear = streamed = parameters = kernels = 0.0
+
+    def conv(c_in: int, c_out: int, kernel: int = 3) -> None:
+        nonlocal convolution, parameters, streamed, kernels
+        convolution += 2.0 * kernel**2 * c_in * c_out * side**2
+        parameters += kernel**2 * c_in * c_out + c_out
+        streamed += (c_in + c_out) * side**2
+        kernels += 2
+
+    def block(c_in: int, c_out: int) -> None:
+        nonlocal linear, parameters, streamed, kernels
+        conv(c_in, c_out)
+        conv(c_out, c_out)
+        if c_in != c_out:
+            conv(c_in, c_out, 1)
+        linear += 2.0 * time * 2 * c_out
+        parameters += (time + 1) * 2 * c_out + c_in + c_out
+        streamed += (5 * c_in + 9 * c_out) * side**2
+        kernels += 22
+
+    linear += 2.0 * (first * time + time * time)
+    parameters += (first + 1) * time + (time + 1) * time
+    conv(inputs * fold**2, first)
+    kept, width = [first], first
+    for level, channel in enumerate(channels):
+        side = side if level == 0 else side // 2
+        for _ in range(blocks):
+            block(width, channel)
+            kept.append(channel)
+            width = channel
+    block(width, width)
+    for level, channel in enumerate(reversed(channels)):
+        side = side if level == 0 else side * 2
+        for _ in range(blocks):
+            block(width + kept.pop(), channel)
+            width = channel
+    parameters += width
+    conv(width, fold**2)
+    return ImageWork(convolution, linear, 0.0, streamed, kernels, parameters)
