@@ -23,7 +23,7 @@ COMMANDS = {
     "quantizing:evaluate": "Judge a model or a quantized checkpoint by perplexity, tasks and speed, and leave a record.",
     "quantizing:sensitivity": "Score every decoder layer (phase 1) and write the report.",
     "quantizing:plan": "Make a precision plan (phase 2) from a sensitivity report, or measure that first, and write it for editing.",
-    "quantizing:reproduce": "Redo the study's quantization table: FP32, then cpu, a100 and gaudi2, fake, and real where it can run here.",
+    "quantizing:reproduce": "Redo the study: its quantization table (FP32, then cpu, a100 and gaudi2, fake and real), and super-resolution of dust.",
     "training:finetune": "Fine-tune a model under any strategy, measure every step, and leave a record.",
     "dust:superres": "Super-resolve maps of galactic dust by diffusion.",
     "results:report": "Write one self-contained report of records, and of predictions and published numbers beside them.",
