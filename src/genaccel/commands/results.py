@@ -5,38 +5,59 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
 from genaccel import console
 from genaccel.commands import app
+from genaccel.commands.recording import gathered
 from genaccel.errors import UserError, did_you_mean
 from genaccel.origins import settings
 
 
-def report(runs: Path = Path("runs"), *, output: Annotated[Path, Parameter(alias="-o")] = Path("report.html")) -> None:
-    """Write one self-contained HTML report from a folder of records.
+def report(
+    *runs: Path,
+    output: Annotated[Path | None, Parameter(alias="-o")] = None,
+    format: Literal["html", "md", "csv"] = "html",
+    figures: Path | None = None,
+    rows: Annotated[tuple[Path, ...], Parameter(consume_multiple=True)] = (),
+) -> None:
+    """Write one self-contained report of records, and of predictions and published numbers beside them.
 
     Parameters
     ----------
     runs
-        Folder of records.
+        Folders of records, or their files.
     output
-        HTML file to write.
+        File to write; by default report.html, report.md or report.csv.
+    format
+        html, md (Markdown: the same tables without pictures) or csv (a row for every figure).
+    figures
+        Folder for the figures as PDF files.
+    rows
+        Files (.json, .csv) of predicted and published numbers to show beside the records.
     """
-    from genaccel.report import write_report
-    from genaccel.store import read_records
+    from genaccel.export import write_export
+    from genaccel.report.html import content_of, render, write_figures
+    from genaccel.report.markdown import to_markdown
+    from genaccel.report.rows import read_rows
+    from genaccel.store import write_text
 
-    records, problems = read_records(runs)
-    for problem in problems:
-        console.warn(problem)
-    if not records:
-        raise UserError(f"There are no records in {runs}.", "Run 'genaccel quantize' first.")
-    write_report(records, output)
+    others = [row for path in rows for row in read_rows(path)]
+    records = gathered(runs)
+    path = output or Path(f"report.{format}")
+    content = content_of(records, others) if format != "csv" or figures else None
+    if format == "csv":
+        write_export(records, "csv", path)
+    elif content is not None:
+        write_text(path, render(content) if format == "html" else to_markdown(content))
+    drawn = write_figures(content, figures) if content is not None and figures is not None else []
     console.emit(
-        {"report": str(output), "records": len(records)},
-        lambda: console.say(f"Report of {len(records)} records: {output}"),
+        {"report": str(path), "records": len(records), "figures": [str(p) for p in drawn]},
+        lambda: console.say(
+            f"Report of {len(records)} records: {path}" + (f"; {len(drawn)} figures in {figures}" if drawn else "")
+        ),
     )
 
 

@@ -53,6 +53,7 @@ def make_record(
         config=settings,
         environment=environment,
         figures=tuple(figures),
+        data={config.dataset: prepared.data.sha256},
         details={
             "model_fingerprint": fingerprint,
             "data": {

@@ -12,9 +12,10 @@ from genaccel.store import check_writable, write_record
 from genaccel.superres.builtin import load_maps
 from genaccel.superres.config import JudgeMapsConfig, SampleConfig
 from genaccel.superres.evaluation import figures_of, judge_maps, write_pictures
-from genaccel.superres.maps import DustMap, Sphere, patches_of, read_map, write_map
+from genaccel.superres.maps import DustMap, Sphere, patches_of, read_map, sha256_of, write_map
 from genaccel.superres.resolver import load_resolver
 from genaccel.superres.sampling import check_memory, super_resolve
+from genaccel.superres.showing import pictures_of, spectra_of
 
 
 def resolve_files(config: SampleConfig) -> list[dict[str, Any]]:
@@ -76,7 +77,12 @@ def judge_files(config: JudgeMapsConfig, settings: dict[str, Setting]) -> tuple[
         config=settings,
         environment=devices.environment(device),
         figures=tuple(figures_of(judged, resolver.info.brightness, protocol)),
-        details={"maps": [m.name for m in maps]},
+        data={", ".join(config.data): sha256_of(maps)},
+        details={
+            "maps": [m.name for m in maps],
+            "spectra": spectra_of(judged, resolver.info.brightness),
+            "pictures": pictures_of(judged, resolver.info.brightness),
+        },
         artefacts={"pictures": str(pictures)},
     )
     return record, write_record(record, config.runs)

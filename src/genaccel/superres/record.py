@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from genaccel.hardware import accelerator_of
 from genaccel.records import Environment, Figure, Record, Setting
+from genaccel.superres.maps import sha256_of
 from genaccel.train.meter import Step, step_samples
 from genaccel.train.result import arithmetic_figures, curves, memory_figure, speed_figures, spread_warnings
 
@@ -56,6 +57,7 @@ def make_record(
         config=settings,
         environment=environment,
         figures=tuple(figures),
+        data={", ".join(config.data): sha256_of(prepared.maps.train)},
         details=_details(prepared, measured),
         artefacts={"model": str(config.output)},
         warnings=spread_warnings(figures),

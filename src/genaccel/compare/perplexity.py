@@ -1,4 +1,4 @@
-"""Which records may be compared, and how a perplexity changed against FP32.
+"""How a perplexity changed against FP32.
 
 Perplexities are comparable inside a *group*: one model, one protocol, one text. Across groups nothing is subtracted.
 """
@@ -11,29 +11,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from genaccel.compare.numbers import known
 from genaccel.evaluate.intervals import Z95, ratio
 from genaccel.records import Kind, Record
 
 MODES = ("fp32", "fake", "real")
-
-
-@dataclass(frozen=True)
-class Number:
-    """A figure whose value is known."""
-
-    value: float
-    kind: Kind
-    protocol: str
-    note: str
-    spread: float | None
-
-
-def known(record: Record, name: str) -> Number | None:
-    """The figure called ``name`` when it has a finite value, else None."""
-    figure = record.figure(name)
-    if figure is None or figure.value is None or not math.isfinite(figure.value):
-        return None
-    return Number(figure.value, figure.kind, figure.protocol, figure.note, figure.spread)
 
 
 @dataclass(frozen=True)
@@ -48,14 +30,22 @@ class Group:
     def reference(self, record: Record) -> Record | None:
         """The FP32 record to compare ``record`` with: the same weights, the same environment first, then the latest."""
         weights = record.details.get("model_fingerprint")
-        latest = None
-        for other in self._fp32_latest_first:
-            if weights and other.details.get("model_fingerprint", weights) != weights:
-                continue
-            if other.environment == record.environment:
-                return other
-            latest = latest or other
-        return latest
+        key = repr((weights, record.environment))
+        if key not in self._references:
+            latest = found = None
+            for other in self._fp32_latest_first:
+                if weights and other.details.get("model_fingerprint", weights) != weights:
+                    continue
+                if other.environment == record.environment:
+                    found = other
+                    break
+                latest = latest or other
+            self._references[key] = found or latest
+        return self._references[key]
+
+    @cached_property
+    def _references(self) -> dict[str, Record | None]:
+        return {}
 
     @cached_property
     def _fp32_latest_first(self) -> list[Record]:

@@ -1,4 +1,4 @@
-"""The report's pictures: numbers in, inline SVG out, the same bytes for the same numbers.
+"""The report's pictures: numbers in, a drawing out, the same bytes for the same numbers.
 
 No colour carries a meaning alone: formats also differ by hatch or marker, series by marker, and what is only predicted
 is hollow. Every mark says its numbers in a tooltip.
@@ -6,32 +6,16 @@ is hollow. Every mark says its numbers in a tooltip.
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Literal
 
-from genaccel.inline_svg import INK, inline_svg, printable
+from genaccel.report.drawing import INK, Drawing, printable, style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-STYLE: dict[str, Any] = {
-    "svg.fonttype": "none",
-    "svg.hashsalt": "genaccel",
-    "text.parse_math": False,  # a '$' in a model's name is a dollar sign
-    "font.size": 9.0,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.axisbelow": True,
-    "axes.linewidth": 0.6,
-    "hatch.linewidth": 0.5,
-    "legend.frameon": False,
-    "lines.markersize": 6.0,
-    "lines.markeredgewidth": 0.5,
-} | dict.fromkeys(("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color"), INK)
 WIDTH = 7.2  # inches of 72 SVG units
 GRID: dict[str, Any] = {"color": INK, "alpha": 0.15, "linewidth": 0.5}
 LONGEST_LABEL = 48  # characters; a longer name would push the drawing off its canvas
@@ -93,8 +77,8 @@ class QualityPoint:
     measured: bool
 
 
-def draw_sensitivity(model: str, metric: str, dots: Sequence[LayerDot]) -> str:
-    """Score by decoder layer; marker and colour say which format the plan gave the layer. Returns SVG."""
+def draw_sensitivity(model: str, metric: str, dots: Sequence[LayerDot]) -> Drawing:
+    """Score by decoder layer; marker and colour say which format the plan gave the layer."""
     tips: list[str] = []
     with style():
         figure, axes = canvas(2.6)
@@ -108,11 +92,11 @@ def draw_sensitivity(model: str, metric: str, dots: Sequence[LayerDot]) -> str:
         axes.grid(axis="y", **GRID)
         names = sorted({d.format for d in dots if d.format})
         legend(axes, [_dot(axes, [], [], LOOKS.get(n, OTHER_LOOK), label=label(n)) for n in names])
-        return inline_svg(figure, f"Sensitivity of each decoder layer of {model} ({metric})", tips)
+        return Drawing(figure, f"Sensitivity of each decoder layer of {model} ({metric})", tuple(tips))
 
 
-def draw_plan(model: str, cells: Sequence[PlanCell]) -> str:
-    """The plan: modules down, decoder layers across, embedding to the left and head to the right. Returns SVG."""
+def draw_plan(model: str, cells: Sequence[PlanCell]) -> Drawing:
+    """The plan: modules down, decoder layers across, embedding to the left and head to the right."""
     from matplotlib.patches import Patch
 
     rows = list(dict.fromkeys(c.row for c in cells if c.layer is not None))
@@ -134,7 +118,7 @@ def draw_plan(model: str, cells: Sequence[PlanCell]) -> str:
         axes.spines[:].set_visible(False)
         names = sorted({c.format for c in cells})
         legend(axes, [Patch(label=label(n), **_fill(n)) for n in names])
-        return inline_svg(figure, f"Number format of every stored weight of {model}", tips)
+        return Drawing(figure, f"Number format of every stored weight of {model}", tuple(tips))
 
 
 def _draw_outside(
@@ -157,8 +141,8 @@ def _draw_outside(
     return left, right
 
 
-def draw_quality(model: str, points: Sequence[QualityPoint], fp32_perplexity: float | None) -> str:
-    """Perplexity over compression, the FP32 model as a star at 1x and a dashed line. Returns SVG."""
+def draw_quality(model: str, points: Sequence[QualityPoint], fp32_perplexity: float | None) -> Drawing:
+    """Perplexity over compression, the FP32 model as a star at 1x and a dashed line."""
     with style():
         figure, axes = canvas(3.0)
         tips: list[str] = []
@@ -179,28 +163,16 @@ def draw_quality(model: str, points: Sequence[QualityPoint], fp32_perplexity: fl
             tips.append(f"FP32: 1x by definition, perplexity {fp32_perplexity:.3f}")
         values = [p.perplexity for p in points] + [v for v in [fp32_perplexity] if v is not None]
         if max(values) > 5 * min(values) > 0:
-            axes.set_yscale("log")
+            log_scale(axes, "y")
         axes.margins(0.08, 0.15)
         axes.set_xlabel("compression against FP32 (x)")
         axes.set_ylabel("perplexity (lower is better)")
         axes.grid(**GRID)
         legend(axes, list(handles.values()))
-        return inline_svg(figure, f"Perplexity of {model} against compression", tips)
+        return Drawing(figure, f"Perplexity of {model} against compression", tuple(tips))
 
 
 # --- Drawing ----------------------------------------------------------------------------------------------------------
-
-
-@contextmanager
-def style() -> Iterator[None]:
-    """Our own settings on top of matplotlib's defaults, so that a user's matplotlibrc changes nothing."""
-    import matplotlib
-
-    with matplotlib.rc_context(), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # a glyph that the measuring font lacks; the page's font is another anyway
-        matplotlib.rcdefaults()
-        matplotlib.rcParams.update(cast(Any, STYLE))  # its keys are typed one by one, in some versions
-        yield
 
 
 def canvas(height: float, left: float = 0.75) -> tuple[Figure, Axes]:
@@ -256,6 +228,16 @@ def legend(axes: Axes, handles: list[Any]) -> None:
         axes.legend(
             handles=handles, loc="lower left", bbox_to_anchor=(0, 1), ncols=len(handles), fontsize=size, **spacing
         )
+
+
+def log_scale(axes: Axes, which: Literal["x", "y"]) -> None:
+    """A logarithmic axis whose ticks are plain numbers: matplotlib would write powers in TeX, which is off here."""
+    from matplotlib.ticker import FuncFormatter, NullFormatter
+
+    axes.set(**{f"{which}scale": "log"})
+    axis = axes.xaxis if which == "x" else axes.yaxis
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.set_minor_formatter(NullFormatter())
 
 
 def label(text: str) -> str:

@@ -12,10 +12,11 @@ from pathlib import Path
 import pytest
 from tests.made_records import ENVIRONMENT, TEXT, fake, fp32, number, real
 
-from genaccel import evidence, report
+from genaccel.compare.perplexity import group_records
 from genaccel.errors import UserError
 from genaccel.records import Figure, Record, Setting
-from genaccel.report import COLUMNS, render_report, summary_row, write_report
+from genaccel.report import COLUMNS, evidence, html, render_report, summary_row, write_report
+from genaccel.report.parts import Anchors
 from genaccel.store import write_record
 
 HEADERS = ["run", "plan", "ran on", "size", "compression", "perplexity", "change from FP32", "prefill tok/s",
@@ -147,9 +148,9 @@ def test_quality_is_drawn_for_two_points_of_one_protocol_only() -> None:
     assert 'id="quality"' in html
     assert "4.00x (predicted), perplexity 21.000" in html
     pictures = evidence.quality_pictures(
-        report.group_records([fake("1"), fp32(), fake("2", protocol="x"), fake("3", 22.0, 5.0)])
+        group_records([fake("1"), fp32(), fake("2", protocol="x"), fake("3", 22.0, 5.0)])
     )
-    assert [p.svg.count("<title>") for p in pictures] == [3]
+    assert [p.drawing.svg.count("<title>") for p in pictures] == [3]
 
 
 # --- What stands behind the table -------------------------------------------------------------------------------------
@@ -178,8 +179,9 @@ def test_figures_with_an_error_bar_are_shown_by_protocol() -> None:
         replace(record, figures=(*record.figures, scored(value, protocol)))
         for record, value, protocol in [(fp32(), 0.5, "all"), (fake(), 0.25, "all"), (real(), 0.75, "first 10")]
     ]
-    found = evidence.estimates(records)
-    assert {key: [(r.id, f.value) for r, f in rows] for key, rows in found.items()} == {
+    found = evidence.estimates(records, Anchors(records))
+    assert found is not None
+    assert {(g.title, g.about): [(r.cells[-1].text, r.cells[2].value) for r in g.rows] for g in found.groups} == {
         ("task_acc", "all"): [("base", 0.5), ("fake", 0.25)],
         ("task_acc", "first 10"): [("real", 0.75)],
     }
@@ -196,7 +198,7 @@ def test_mixed_layers_and_experts() -> None:
         ["layers.1.experts.1.up", "1", "int8", "1"],
         ["head", "head", "bf16", "1"],
     ]
-    svg = evidence.show_plan(fake(details={"layer_formats": listed}))[1]().svg
+    svg = evidence.show_plan(fake(details={"layer_formats": listed}))[1]().drawing.svg
     assert re.findall("<title>(.*?)</title>", svg) == [
         "layers.0.experts.0.up: mixed", "layers.1.experts.0.up: int8", "head: bf16"
     ]  # fmt: skip
@@ -223,7 +225,7 @@ def test_details_of_an_unknown_shape_are_left_out_and_said(details: dict[str, ob
 
 
 def test_a_record_met_twice_counts_once_and_old_ones_keep_their_row(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(report, "MAX_DETAILED", 1)
+    monkeypatch.setattr(html, "MAX_DETAILED", 1)
     old, new = fake("old"), fake("new", created="2026-02-01T00:00:00.000+00:00")
     shown = page(new, old, old)
     assert len(shown.rows) == 1 + 1 + 2, "header, group, two records"
@@ -268,7 +270,9 @@ def test_text_that_utf8_or_xml_cannot_hold(tmp_path: Path) -> None:
 
 def test_nothing_outside_the_file_is_asked_for() -> None:
     html = render_report([fp32(), fake(), fake("twin", model="twin"), real()])
-    assert not re.search(r"https?:|@import|url\((?!#)|\bsrc=|<link|<iframe|<object|<base|srcset", html)
+    assert not re.search(
+        r"https?:|@import|url\((?!#)|\bsrc=(?!\"data:image/png;base64,)|<link|<iframe|<object|<base|srcset", html
+    )
     links = [v for _, a in Page(html).elements for k, v in a.items() if k in ("href", "xlink:href", "action", "data")]
     assert links
     assert all(link.startswith("#") for link in links)

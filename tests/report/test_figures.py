@@ -8,14 +8,14 @@ from xml.etree import ElementTree
 import matplotlib
 import pytest
 
-from genaccel.figures import LOOKS, LayerDot, PlanCell, QualityPoint, draw_plan, draw_quality, draw_sensitivity
 from genaccel.plans import FORMATS
+from genaccel.report.figures import LOOKS, LayerDot, PlanCell, QualityPoint, draw_plan, draw_quality, draw_sensitivity
 
 HOSTILE = ["<script>alert(1)</script>", '"><img src=x onerror=alert(1)>', "]]>&amp;<!--", r"$\frac{$ $$"]
 
 
 def sensitivity(text: str = "bf16") -> str:
-    return draw_sensitivity(text, text, [LayerDot(0, 0.5, "int8"), LayerDot(1, 0.75, text)])
+    return draw_sensitivity(text, text, [LayerDot(0, 0.5, "int8"), LayerDot(1, 0.75, text)]).svg
 
 
 def plan(text: str = "bf16") -> str:
@@ -25,12 +25,12 @@ def plan(text: str = "bf16") -> str:
         PlanCell(1, text, text, "layers.1.q"),
         PlanCell(None, "head", "fp16", "head"),
     ]
-    return draw_plan(text, cells)
+    return draw_plan(text, cells).svg
 
 
 def quality(text: str = "real cpu") -> str:
     points = [QualityPoint(2.0, 20.5, text, text, True), QualityPoint(4.0, 21.0, "fake", "b", False)]
-    return draw_quality(text, points, 20.0)
+    return draw_quality(text, points, 20.0).svg
 
 
 DRAWINGS = [sensitivity, plan, quality]
@@ -48,7 +48,7 @@ def position(mark: ElementTree.Element) -> tuple[float, float]:
 
 def test_sensitivity_places_scores_and_says_them() -> None:
     dots = [LayerDot(0, 0.5, "int8"), LayerDot(1, 1.5, "bf16"), LayerDot(2, 1.0, "")]
-    found = marks(draw_sensitivity("model", "metric", dots))
+    found = marks(draw_sensitivity("model", "metric", dots).svg)
     assert list(found) == ["layer 0: 0.5, int8", "layer 1: 1.5, bf16", "layer 2: 1"]
     (x0, low), (x1, high), (x2, middle) = map(position, found.values())
     assert x1 - x0 == pytest.approx(x2 - x1)
@@ -84,7 +84,7 @@ def test_quality_places_points_and_hollows_what_is_predicted() -> None:
 
 def test_wide_ranges_are_drawn_on_a_logarithmic_scale() -> None:
     points = [QualityPoint(2.0, 100.0, "a", "a", True), QualityPoint(3.0, 10000.0, "a", "b", True)]
-    (_, y100), (_, y10000), (_, y1) = map(position, marks(draw_quality("model", points, 1.0)).values())
+    (_, y100), (_, y10000), (_, y1) = map(position, marks(draw_quality("model", points, 1.0).svg).values())
     assert (y1 - y100) == pytest.approx(y100 - y10000)
 
 

@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 from tests.made_records import ENVIRONMENT, PROTOCOL, TEXT, fake, fp32, real
 
-from genaccel.compare import group_records, known, perplexity_change
+from genaccel.compare.numbers import known
+from genaccel.compare.perplexity import group_records, perplexity_change
 from genaccel.records import Figure
 
 

@@ -12,12 +12,14 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
-from genaccel import figures
-from genaccel.compare import Group, known
-from genaccel.figures import LayerDot, PlanCell, QualityPoint
-from genaccel.records import Environment, Figure, Record
+from genaccel.compare.numbers import known
+from genaccel.compare.perplexity import Group
+from genaccel.records import Environment, Record
+from genaccel.report import figures
+from genaccel.report.figures import LayerDot, PlanCell, QualityPoint
+from genaccel.report.parts import Anchors, Cell, Column, Picture, Row, RowGroup, Table
 
 MAX_PICTURES = 6  # of each sort, the most recent: they are read one by one, unlike rows
 MAX_POINTS = 200  # in one picture
@@ -25,16 +27,6 @@ MAX_DEPTH = 3  # of the details that are listed as facts
 ROW_CLASSES = ("few rows", "some rows", "many rows")
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True)
-class Picture:
-    """An SVG, what it shows, the record it is drawn from (None for several), and sentences that explain it."""
-
-    title: str
-    record: Record | None
-    notes: tuple[str, ...]
-    svg: str
 
 
 @dataclass(frozen=True)
@@ -55,6 +47,7 @@ class KernelTable:
     lines: tuple[KernelLine, ...]
     origins: tuple[str, ...]
     left_out: tuple[str, ...]
+    part: Literal["kernels"] = "kernels"
 
 
 @dataclass(frozen=True)
@@ -189,8 +182,8 @@ def quality_pictures(groups: Sequence[Group]) -> list[Picture]:
         notes = [f"{group.protocol}.", "Hollow marks: the compression is predicted from the plan, nothing was stored."]
         if len(points) == MAX_POINTS:
             notes.append(f"Only the {MAX_POINTS} most recent points are drawn.")
-        svg = figures.draw_quality(group.model, list(points), fp32.value if fp32 else None)
-        pictures.append(Picture(group.model, None, tuple(notes), svg))
+        drawing = figures.draw_quality(group.model, list(points), fp32.value if fp32 else None)
+        pictures.append(Picture(group.model, None, tuple(notes), drawing))
     return pictures
 
 
@@ -237,14 +230,39 @@ def show_kernels(record: Record) -> tuple[object, Callable[[], KernelTable]]:
 # --- Estimates --------------------------------------------------------------------------------------------------------
 
 
-def estimates(records: Sequence[Record]) -> dict[tuple[str, str], list[tuple[Record, Figure]]]:
+def estimates(records: Sequence[Record], anchors: Anchors) -> Table | None:
     """Figures with an error bar (accuracies, differences) by name and protocol; perplexity has its place in the table."""
-    found: dict[tuple[str, str], list[tuple[Record, Figure]]] = {}
+    found: dict[tuple[str, str], list[Row]] = {}
     for record in records:
         for figure in record.figures:
-            if figure.interval is not None and figure.value is not None and figure.name != "perplexity":
-                found.setdefault((figure.name, figure.protocol), []).append((record, figure))
-    return dict(sorted(found.items()))
+            if figure.interval is None or figure.value is None or figure.name == "perplexity":
+                continue
+            error = "" if figure.stderr is None else f"{figure.stderr:.4f}"
+            cells = (
+                Cell(record.model),
+                Cell(run_name(record)),
+                Cell(f"{figure.value:.4f}", f"{figure.kind}; {figure.protocol}", figure.kind, figure.value),
+                Cell(error or "–", "" if error else "unknown", value=figure.stderr),
+                Cell("{:.4f} to {:.4f}".format(*figure.interval)),
+                Cell(figure.note),
+                anchors.record_cell(record),
+            )
+            row = Row(cells, (record.created, record.id), {"model": record.model, "figure": figure.name}, record.label)
+            found.setdefault((figure.name, figure.protocol), []).append(row)
+    if not found:
+        return None
+    groups = [RowGroup(name, tuple(rows), protocol) for (name, protocol), rows in sorted(found.items())]
+    columns = (
+        Column("model"), Column("run"), Column("value", True), Column("standard error", True),
+        Column("95 % interval", True), Column("note", look="wide"), Column("record"),
+    )  # fmt: skip
+    caption = "Figures with an error bar; only those under one heading were obtained alike"
+    return Table("estimates-table", caption, columns, tuple(groups), ("model", "figure"))
+
+
+def run_name(record: Record) -> str:
+    """How a judged model was computed, and for which target."""
+    return f"{'FP32' if record.mode == 'fp32' else record.mode} {record.target}".strip()
 
 
 # --- Origins ----------------------------------------------------------------------------------------------------------
