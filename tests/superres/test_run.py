@@ -16,6 +16,7 @@ from safetensors.torch import load_file
 
 from genaccel.store import read_records
 from genaccel.superres.synthetic import synthetic_dust
+from genaccel.train.probing import Arithmetic, Probe
 
 FAST = ("--patch", "16", "--factor", "2", "--global-batch", "4", "--learning-rate", "2e-3", "--no-probe")
 
@@ -90,7 +91,10 @@ def test_two_processes_learn_the_same(maps, tmp_path):
     assert losses_in(tmp_path / "small") == pytest.approx(alone, rel=1e-5)
 
 
-def test_resumed_equals_uninterrupted_running_mean_included(run, maps, tmp_path):
+@pytest.mark.parametrize("channels_last", [False, True])
+def test_resumed_equals_uninterrupted_running_mean_included(run, maps, tmp_path, monkeypatch, channels_last):
+    chosen = Probe(Arithmetic(channels_last=channels_last), {})
+    monkeypatch.setattr("genaccel.superres.run._probe", lambda *_: chosen)
     common = ("superres", "train", maps, *FAST)
     assert run(*common, "--steps", 8, "--output", "whole", "--runs", "r1")[0] == 0
     assert (

@@ -159,7 +159,9 @@ def _known_weights(records: Sequence[Record]) -> dict[str, str]:
 def _precision(record: Record) -> str:
     """Formats of the weights, of the most to the least, or the precision that training computed in."""
     if "precision" in record.config and record.job in TRAINING:
-        return str(record.config["precision"].value)
+        probed = record.details.get("arithmetic")  # what 'auto' came to
+        chosen = str(probed.get("chosen", "")) if isinstance(probed, dict) else ""
+        return chosen or str(record.config["precision"].value)
     if record.mode == "fp32":
         return "fp32"
     weights: Counter[str] = Counter()

@@ -61,6 +61,8 @@ TRAINING = (
     ("peak memory", "peak_memory_bytes", None),
     ("first loss", "first_loss", "{:.4f}"),
     ("last loss", "last_loss", "{:.4f}"),
+    ("MFU", "mfu", "{:.1%}"),
+    ("energy, J", "energy_joules", "{:,.0f}"),
 )
 SERIES = (("bicubic", "#e69f00", "s"), ("regression", "#009e73", "^"), ("a member", "#0072b2", "o"))
 MAX_SHOWN = 3  # judged models with pictures

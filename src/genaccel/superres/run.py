@@ -207,11 +207,21 @@ def _progress(loop: Run, group: Group, config: SuperresConfig) -> Iterator[None]
     if group.rank != 0:
         yield
         return
-    what = "Training" if config.minutes is None else f"Training for {config.minutes:g} minutes"
-    with console.progress(what, loop.num_steps if config.minutes is None else 1) as advance:
+    if config.minutes is None:
+        with console.progress("Training", loop.num_steps - loop.first_step) as advance:
+            loop.show = lambda step: advance(f"loss {step.loss:.4f}")
+            yield
+        return
+    begin, total = time.monotonic(), round(60 * config.minutes)
+    with console.progress(f"Training for {config.minutes:g} minutes, seconds", total) as advance:
+        shown = 0
 
         def show(step: Step) -> None:
-            advance(f"step {step.step + 1}, loss {step.loss:.4f}")
+            nonlocal shown
+            passed = min(total, int(time.monotonic() - begin))
+            for _ in range(passed - shown):
+                advance(f"step {step.step + 1}, loss {step.loss:.4f}")
+            shown = passed
 
         loop.show = show
         yield
