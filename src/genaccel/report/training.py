@@ -116,7 +116,6 @@ def draw_losses(records: Sequence[Record]) -> Drawing | None:
     runs = [(r, steps, losses) for r, steps, losses in runs if steps and len(steps) == len(losses)][-MAX_RUNS:]
     if not runs:
         return None
-    from matplotlib.ticker import MaxNLocator
 
     tips: list[str] = []
     with style():
