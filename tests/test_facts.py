@@ -99,3 +99,28 @@ def test_a_file_of_ones_own_is_shown_like_the_catalogues(tmp_path):
     assert facts.find(str(path)).description == "My card"
     with pytest.raises(UserError, match="no file"):
         facts.find("nowhere.toml")
+
+
+def test_show_from_the_command_line(run):
+    code, out, _ = run("show", "gaudi3", "--json")
+    document = json.loads(out)
+    assert (code, document["is"], document["memory_bytes"]) == (0, "accelerator", 128_000_000_000)
+    assert document["figures"]["peak_flops.fp16"]["kind"] == "derived"
+    code, out, _ = run("show", "gaudi1")
+    assert code == 0
+    assert "dense peak in bf16" in out
+    assert "absent" in out
+    code, _, err = run("show", "gaudi")
+    assert code == 2
+    assert "no accelerator, cluster or model 'gaudi'" in err
+    assert "gaudi2" in err
+
+
+def test_lists_from_the_command_line(run):
+    code, out, _ = run("list", "clusters")
+    assert code == 0
+    assert "perlmutter" in out
+    code, out, _ = run("list", "clusters", "--json")
+    row = next(r for r in json.loads(out)["clusters"] if r["cluster"] == "perlmutter")
+    assert row["sources"].startswith("docs.nersc.gov")
+    assert row["outside GB/s"] == "25"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 import torch
 
@@ -183,6 +185,20 @@ def test_this_machine_from_beginning_to_end(tmp_path, monkeypatch):
 def test_what_cannot_be_written_is_said_before_anything_is_measured(tmp_path):
     with pytest.raises(UserError, match="is no TOML file"):
         probe_to_file(cpu, tmp_path / "x.json", 1)
+
+
+def test_probe_from_the_command_line(run, monkeypatch, tmp_path):
+    monkeypatch.setattr("genaccel.probe.ARRAY_BYTES", 1_000_000)
+    monkeypatch.setattr("genaccel.probe.last_cache_bytes", lambda: None)
+    monkeypatch.setattr("genaccel.probe.PRODUCTS", (BY_DTYPE["fp32"],))
+    code, out, err = run("probe", "--processes", "1", "--name", "mine", "--json")
+    assert code == 0, err
+    assert json.loads(out)["name"] == "mine"
+    assert "Probing" in err
+    assert read_accelerator(tmp_path / "probed.toml").name == "mine"
+    code, _, err = run("probe", "--processes", "0")
+    assert code == 2
+    assert "--processes is 0" in err
 
 
 def test_names_are_fit_for_files():

@@ -24,6 +24,8 @@ SMALLEST, LARGEST = 256, 16384
 LONG_SECONDS = 0.1
 """Products grow until one takes as long as this: then starting it costs nothing that counts."""
 NUM_SIZES = 3
+SPENT_SECONDS, MOST_REPEATS = 0.3, 50
+"""Short products are repeated for this long: five of a millisecond say more of the others on a machine than of it."""
 ARRAY_BYTES = 256_000_000
 CACHES = 4
 """Arrays are this many times as large as the last cache, or larger."""
@@ -130,22 +132,24 @@ def matmul_figures(product: Product, device: Device, long_seconds: float = LONG_
     Sizes double until a product takes ``long_seconds``. What torch says when it cannot is raised on.
     """
     found: list[Found] = []
-    for size in _sizes(product, device, long_seconds)[-NUM_SIZES:]:
-        samples = repeat(product.prepare(size, device.torch_device()), device)
+    spent = min(SPENT_SECONDS, 3 * long_seconds)
+    for size, seconds in _sizes(product, device, long_seconds)[-NUM_SIZES:]:
+        num_repeats = max(5, min(MOST_REPEATS, round(spent / seconds)))
+        samples = repeat(product.prepare(size, device.torch_device()), device, num_repeats=num_repeats)
         rate = 2 * size**3 / samples.median
         found.append(Found(f"matmul_{product.dtype}_{size}", rate, product.unit, samples, product.kernel))
     return sorted(found, key=lambda f: -f.value)
 
 
-def _sizes(product: Product, device: Device, long_seconds: float) -> list[int]:
-    sizes, size = [], SMALLEST
-    while size <= LARGEST:
-        sizes.append(size)
-        if (
-            repeat(product.prepare(size, device.torch_device()), device, num_warmup=1, num_repeats=1).median
-            >= long_seconds
-        ):
-            break
+def _sizes(product: Product, device: Device, long_seconds: float) -> list[tuple[int, float]]:
+    """Sizes and about how long a product takes: the shortest of three calls, for others may hold up any of them."""
+    sizes: list[tuple[int, float]] = []
+    size = SMALLEST
+    while size <= LARGEST and (not sizes or sizes[-1][1] < long_seconds):
+        multiply = product.prepare(size, device.torch_device())
+        first = repeat(multiply, device, num_warmup=1, num_repeats=1).median
+        more = repeat(multiply, device, num_warmup=0, num_repeats=2).values if first < 10 * long_seconds else ()
+        sizes.append((size, min(first, *more) if more else first))
         size *= 2
     return sizes
 

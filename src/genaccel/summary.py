@@ -134,3 +134,27 @@ def show_figures(record: Record, path: Path) -> None:
     for warning in record.warnings:
         console.warn(warning)
     console.emit([asdict(record)], text)
+
+
+DUST_QUALITY = ("crps", "power_mid_k", "power_high_k", "psnr", "ssim", "spread_skill")
+DUST_METHODS = ("bicubic", "regression", "diffusion")
+
+
+def print_dust(record: Record) -> None:
+    """A super-resolver: what it was judged by, method beside method, or how fast it trained."""
+    if record.figure("diffusion_crps") is None:
+        speed, loss = record.figure("train_images_per_second"), record.figure("last_loss")
+        shown = [f"{f.value:.4g} {f.unit}".strip() for f in (speed, loss) if f and f.value is not None]
+        console.say(f"{record.label}: {' trained, last loss '.join(shown)} (measured)")
+        return
+    rows = [
+        [method, *(_shown(record, f"{method}_{name}", lambda v: f"{v:.3f}") for name in DUST_QUALITY)]
+        for method in DUST_METHODS
+        if record.figure(f"{method}_crps") is not None
+    ]
+    titles = ["", "CRPS", "P(k) mid / truth", "P(k) high / truth", "PSNR, dB", "SSIM", "spread/skill"]
+    console.table(record.label, titles, rows, tuple(range(1, len(titles))))
+    protocol = next(f.protocol for f in record.figures if f.name == "diffusion_crps")
+    console.say(
+        f"  {protocol}; measured. PSNR and SSIM favour blur: read them beside CRPS (lower is better) and P(k) (1 is right)"
+    )

@@ -16,6 +16,7 @@ from safetensors.torch import load_file
 
 from genaccel.store import read_records
 from genaccel.superres.synthetic import synthetic_dust
+from genaccel.train.probing import Arithmetic, Probe
 
 FAST = ("--patch", "16", "--factor", "2", "--global-batch", "4", "--learning-rate", "2e-3", "--no-probe")
 
@@ -85,12 +86,21 @@ def test_two_processes_learn_the_same(maps, tmp_path):
     start(tmp_path, maps, *FAST, "--steps", 10, "--runs", "one", "--output", "a")
     start(tmp_path, maps, *FAST, "--steps", 10, "--runs", "two", "--output", "b", "--strategy", "ddp", "--processes", 2)
     start(tmp_path, maps, *FAST, "--steps", 10, "--runs", "small", "--output", "c", "--micro-batch", 1)
+    sharded = ("--strategy", "fsdp", "--processes", 2)
+    start(tmp_path, maps, *FAST, "--steps", 10, "--runs", "shards", "--output", "d", *sharded)
     alone = losses_in(tmp_path / "one")
     assert losses_in(tmp_path / "two") == pytest.approx(alone, rel=1e-5)
     assert losses_in(tmp_path / "small") == pytest.approx(alone, rel=1e-5)
+    assert losses_in(tmp_path / "shards") == pytest.approx(alone, rel=1e-5)
+    whole, gathered = (load_file(tmp_path / name / "model.safetensors") for name in ("a", "d"))
+    assert {name: t.shape for name, t in gathered.items()} == {name: t.shape for name, t in whole.items()}
+    assert all(torch.allclose(gathered[name], whole[name], atol=1e-5) for name in whole)
 
 
-def test_resumed_equals_uninterrupted_running_mean_included(run, maps, tmp_path):
+@pytest.mark.parametrize("channels_last", [False, True])
+def test_resumed_equals_uninterrupted_running_mean_included(run, maps, tmp_path, monkeypatch, channels_last):
+    chosen = Probe(Arithmetic(channels_last=channels_last), {})
+    monkeypatch.setattr("genaccel.superres.run._probe", lambda *_: chosen)
     common = ("superres", "train", maps, *FAST)
     assert run(*common, "--steps", 8, "--output", "whole", "--runs", "r1")[0] == 0
     assert (
@@ -115,6 +125,7 @@ def test_resumed_equals_uninterrupted_running_mean_included(run, maps, tmp_path)
         (("--preset", "huge"), "no size 'huge'"),
         (("--ema", 1), "--ema is 1"),
         (("--minutes", 0), "--minutes is 0"),
+        (("--strategy", "zero3", "--processes", 2), "not zero3"),
     ],
 )
 def test_bad_input_is_one_sentence(run, maps, options, sentence):

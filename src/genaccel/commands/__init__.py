@@ -23,7 +23,7 @@ COMMANDS = {
     "quantizing:evaluate": "Judge a model or a quantized checkpoint by perplexity, tasks and speed, and leave a record.",
     "quantizing:sensitivity": "Score every decoder layer (phase 1) and write the report.",
     "quantizing:plan": "Make a precision plan (phase 2) from a sensitivity report, or measure that first, and write it for editing.",
-    "quantizing:reproduce": "Redo the study's quantization table: FP32, then cpu, a100 and gaudi2, fake, and real where it can run here.",
+    "quantizing:reproduce": "Redo the study: its quantization table (FP32, then cpu, a100 and gaudi2, fake and real), and super-resolution of dust.",
     "training:finetune": "Fine-tune a model under any strategy, measure every step, and leave a record.",
     "dust:superres": "Super-resolve maps of galactic dust by diffusion.",
     "recording:records": "List, show and export records.",
@@ -31,6 +31,9 @@ COMMANDS = {
     "results:report": "Write one self-contained report of records, and of predictions and published numbers beside them.",
     "catalogue:show": "Show what the catalogue knows about an accelerator, a cluster or a model, each number with its kind and source.",
     "catalogue:probe": "Measure this machine, matrix products, memory and links between processes, and write an accelerator file.",
+    "asking:predict": "Time, memory and cost on accelerators that are not here. Values separated by commas make a table.",
+    "predicting:validate": "Predict published rows and compare: errors, coverage and intervals by source, device and workload.",
+    "predicting:calibrate": "Fit the constants of the time models to published rows, and say how far off left-out groups are.",
     "results:list": "Show what there is: devices, models, texts, formats, metrics, targets, and the catalogue of hardware.",
     "results:check": "Validate a run without running it: 'genaccel check quantize MODEL ...' with the flags the run would have.",
 }

@@ -15,7 +15,7 @@ from genaccel.commands import Flat
 from genaccel.commands.starting import say_how_to_go_on, train_in_processes
 from genaccel.errors import UserError
 from genaccel.origins import settings
-from genaccel.summary import show_figures
+from genaccel.summary import print_dust, show_figures
 from genaccel.superres.config import DustTrainConfig, JudgeMapsConfig, SampleConfig, SuperresConfig
 
 if TYPE_CHECKING:
@@ -99,4 +99,10 @@ def evaluate(config: Annotated[JudgeMapsConfig, Flat] = JudgeMapsConfig()) -> No
     from genaccel.superres.files import judge_files
 
     record, path = judge_files(config, settings(config))
-    show_figures(record, path)
+
+    def text() -> None:
+        print_dust(record)
+        console.say(f"Pictures: {record.artefacts['pictures']}")
+        console.say(f"Record: {path}")
+
+    console.emit([asdict(record)], text)

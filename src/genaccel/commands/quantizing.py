@@ -13,7 +13,7 @@ from genaccel.commands import Flat
 from genaccel.evaluate.config import EvaluateConfig, JudgeConfig
 from genaccel.origins import settings
 from genaccel.quantize.config import QuantizeConfig
-from genaccel.summary import print_table, show_records
+from genaccel.summary import print_dust, print_table, show_records
 
 
 def quantize(config: Annotated[QuantizeConfig, Flat], judge: Annotated[JudgeConfig, Flat] = JudgeConfig()) -> None:  # noqa: B008
@@ -88,10 +88,11 @@ def reproduce(
     shares: tuple[float, ...] = (0.5,),
     real: tuple[str, ...] = ("cpu",),
     judge: Annotated[JudgeConfig, Flat] = JudgeConfig(),  # noqa: B008
+    dust_minutes: float | None = None,
     runs: Path = Path("runs"),
     output: Annotated[Path, Parameter(alias="-o")] = Path("report.html"),
 ) -> None:
-    """Redo the study's quantization table: FP32, then cpu, a100 and gaudi2, fake, and real where it can run here.
+    """Redo the study: its quantization table (FP32, then cpu, a100 and gaudi2, fake and real), and super-resolution of dust.
 
     Parameters
     ----------
@@ -101,19 +102,25 @@ def reproduce(
         Shares of layers in the higher precision.
     real
         Targets whose formats are also stored and computed, on this machine's device.
+    dust_minutes
+        Also train a super-resolver of dust maps for this long, and judge it.
     runs
         Folder for the records.
     output
         HTML report to write.
     """
     from genaccel.report import write_report
-    from genaccel.reproduce import quantization_study
+    from genaccel.reproduce import dust_study, quantization_study
 
-    records = quantization_study(models, shares, real, judge, runs)
+    quantized = quantization_study(models, shares, real, judge, runs)
+    dust = [] if dust_minutes is None else dust_study(dust_minutes, runs)
+    records = quantized + dust
     write_report(records, output)
 
     def text() -> None:
-        print_table(records)
+        print_table(quantized)
+        for record in dust:
+            print_dust(record)
         console.say(f"Records in {runs}, report: {output}")
 
     console.emit({"records": [r.id for r in records], "report": str(output)}, text)

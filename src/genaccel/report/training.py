@@ -110,11 +110,12 @@ def answers(records: Sequence[Record]) -> list[tuple[str, str]]:
 
 def draw_losses(records: Sequence[Record]) -> Drawing | None:
     """Loss over steps of the latest runs that have one; equal curves lie on top of each other."""
+    from matplotlib.ticker import MaxNLocator
+
     runs = [(r, numbers_of(r, "step"), numbers_of(r, "loss")) for r in records]
     runs = [(r, steps, losses) for r, steps, losses in runs if steps and len(steps) == len(losses)][-MAX_RUNS:]
     if not runs:
         return None
-    from matplotlib.ticker import MaxNLocator
 
     tips: list[str] = []
     with style():

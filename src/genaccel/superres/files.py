@@ -68,6 +68,9 @@ def judge_files(config: JudgeMapsConfig, settings: dict[str, Setting]) -> tuple[
     pictures = config.output / "pictures.png"
     write_pictures(pictures, judged, resolver.info.brightness)
     protocol = f"x{resolver.info.factor}, {config.members} members, {config.steps} evaluations each, flux preserved"
+    figures = figures_of(judged, resolver.info.brightness, protocol)
+    if resolver.regression is None:  # then its place is taken by the enlarged map
+        figures = [f for f in figures if not f.name.startswith("regression_")]
     record = Record(
         job="superres",
         label=f"{resolver.info.process} {resolver.info.size} x{resolver.info.factor}, judged",
@@ -76,7 +79,7 @@ def judge_files(config: JudgeMapsConfig, settings: dict[str, Setting]) -> tuple[
         target=device.NAME,
         config=settings,
         environment=devices.environment(device),
-        figures=tuple(figures_of(judged, resolver.info.brightness, protocol)),
+        figures=tuple(figures),
         data={", ".join(config.data): sha256_of(maps)},
         details={
             "maps": [m.name for m in maps],

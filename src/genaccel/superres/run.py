@@ -21,7 +21,7 @@ from genaccel.store import check_output_folder, check_writable, write_record
 from genaccel.superres.builtin import load_maps
 from genaccel.superres.config import SuperresConfig
 from genaccel.superres.maps import MapSplit, brightness_of, split_by_area
-from genaccel.superres.network import find_size
+from genaccel.superres.network import Block, find_size
 from genaccel.superres.process import find_process
 from genaccel.superres.record import Measured, make_record
 from genaccel.superres.resolver import Resolver, ResolverInfo, save_resolver
@@ -67,6 +67,11 @@ def prepare(config: SuperresConfig, train_config: TrainConfig) -> Prepared:
     hpu.choose_mode(train_config.gaudi_mode)  # before anything imports Gaudi's software
     find_size(config.preset)
     find_process(config.process)
+    if train_config.strategy.startswith("zero"):  # its optimizer owns the weights that a running mean must follow
+        raise UserError(
+            f"Super-resolution trains under single, ddp or fsdp, not {train_config.strategy}.",
+            "Choose --strategy fsdp.",
+        )
     if train_config.precision == "fp16":
         raise UserError("Super-resolution trains in fp32 or bf16.", "Choose --precision bf16.")
     device = devices.get(config.device)
@@ -107,7 +112,8 @@ def run(
     probe = _probe(prepared, module, workload, group)
     module.compute_with(probe.chosen)
     chosen = replace(train_config, precision=probe.chosen.precision)
-    engine = wrap(module, [], chosen, group)
+    blocks = [part for part in module.modules() if isinstance(part, Block)]
+    engine = wrap(module, blocks, chosen, group)
     average = Average(module, config.ema)
     traffic = Traffic(group, num_profiled=max(0, train_config.warmup_steps - 1))
     num_steps = train_config.steps or MANY_STEPS
@@ -129,9 +135,10 @@ def run(
             return Finished(None, None, outcome)
     peaks = [row[0][0] for row in group.gather([[float(device.peak_memory_bytes() or math.nan)]])]
     by_rank = gather_steps(group, loop.meter.steps)
+    weights = average.whole_weights()
     record, path = None, None
     if group.rank == 0:
-        save_resolver(config.output, module, average.mean)
+        save_resolver(config.output, module, weights)
         size, scale = sum(p.numel() for p in module.parameters()), float(module.residual_scale)
         about_engine = engine.describe()
         measured = Measured(
@@ -207,11 +214,21 @@ def _progress(loop: Run, group: Group, config: SuperresConfig) -> Iterator[None]
     if group.rank != 0:
         yield
         return
-    what = "Training" if config.minutes is None else f"Training for {config.minutes:g} minutes"
-    with console.progress(what, loop.num_steps if config.minutes is None else 1) as advance:
+    if config.minutes is None:
+        with console.progress("Training", loop.num_steps - loop.first_step) as advance:
+            loop.show = lambda step: advance(f"loss {step.loss:.4f}")
+            yield
+        return
+    begin, total = time.monotonic(), round(60 * config.minutes)
+    with console.progress(f"Training for {config.minutes:g} minutes, seconds", total) as advance:
+        shown = 0
 
         def show(step: Step) -> None:
-            advance(f"step {step.step + 1}, loss {step.loss:.4f}")
+            nonlocal shown
+            passed = min(total, int(time.monotonic() - begin))
+            for _ in range(passed - shown):
+                advance(f"step {step.step + 1}, loss {step.loss:.4f}")
+            shown = passed
 
         loop.show = show
         yield

@@ -1,0 +1,153 @@
+"""Commands about machines that are not here: predict, advise, validate, calibrate."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Parameter
+
+from genaccel import console
+
+if TYPE_CHECKING:
+    from genaccel.predict.validate import Validation
+
+
+def validate(
+    *,
+    rows: Annotated[tuple[Path, ...], Parameter(negative_iterable=())] = (),
+    worst: int = 10,
+) -> None:
+    """Predict published rows and compare: errors, coverage and intervals by source, device and workload.
+
+    Rows of a group (source, model, device) that the constants were fitted on are predicted without that group.
+
+    Parameters
+    ----------
+    rows
+        CSV files in the schema of published fine-tuning or inference tables; without any, those of the package.
+    worst
+        How many of the worst predictions to list.
+    """
+    from genaccel.predict.rows import read_rows
+    from genaccel.predict.validate import published_files
+    from genaccel.predict.validate import validate as compare
+
+    found = [row for path in (rows or tuple(published_files())) for row in read_rows(path)]
+    result = compare(found)
+    console.emit(_document(result, worst), lambda: _show(result, worst))
+
+
+KINDS = ("source", "device", "workload")
+
+
+def _tables(result: Validation) -> dict[str, list[dict[str, Any]]]:
+    keys = {"source": lambda r: r.source, "device": lambda r: r.cells["device"], "workload": _workload_name}
+    return {kind: result.by(keys[kind]) for kind in KINDS} | {"all": result.by(lambda _: "all rows")}
+
+
+def _workload_name(row: Any) -> str:
+    if row.memory:
+        return "peak memory"
+    return str(row.cells.get("workload") or "llm training")
+
+
+def _document(result: Validation, worst: int) -> dict[str, Any]:
+    from collections import Counter
+
+    from genaccel.predict.validate import reason
+
+    return {
+        "rows": result.num_rows,
+        "suspect": len(result.suspect),
+        "predicted": len(result.verdicts),
+        "share_predicted": result.share_predicted,
+        "not_predicted": dict(Counter(row.problem or "" for row in result.refused)),
+        "tables": _tables(result),
+        "worst": [
+            {
+                "row": v.row.number,
+                "source": v.row.source,
+                "what": v.row.where,
+                "metric": v.row.cells["metric"],
+                "published": v.row.value,
+                "predicted": v.predicted,
+                "low": v.low,
+                "high": v.high,
+                "reason": reason(v),
+            }
+            for v in sorted(result.verdicts, key=lambda v: -v.error)[:worst]
+        ],
+    }
+
+
+def _show(result: Validation, worst: int) -> None:
+    document = _document(result, worst)
+    columns = ["", "rows", "predicted", "median error", "mean error", "in 80 % interval"]
+    for kind, lines in document["tables"].items():
+        table = [
+            [
+                line["name"],
+                str(line["rows"]),
+                f"{line['predicted']:.0%}",
+                *(
+                    f"{line[key]:.1%}" if line[key] is not None else "-"
+                    for key in ("median_error", "mean_error", "inside")
+                ),
+            ]
+            for line in lines
+        ]
+        console.table(f"Predicted against published, by {kind}", columns, table, (1, 2, 3, 4, 5))
+    reasons = [[reason, str(count)] for reason, count in sorted(document["not_predicted"].items())]
+    reasons.append(["flagged as suspect in the table, left out", str(len(result.suspect))])
+    console.table("Not predicted", ["reason", "rows"], reasons, (1,))
+    lines = [
+        [str(w["row"]), w["what"], w["metric"], f"{w['published']:.4g}", f"{w['predicted']:.4g}", w["reason"]]
+        for w in document["worst"]
+    ]
+    console.table("Worst", ["row", "what", "metric", "published", "predicted", "reason"], lines, (0, 3, 4))
+    console.say(
+        f"{len(result.verdicts)} of {result.num_rows - len(result.suspect)} rows predicted "
+        f"({result.share_predicted:.1%}); groups that the constants were fitted on were left out of the fit."
+    )
+
+
+def calibrate(
+    *, rows: Annotated[tuple[Path, ...], Parameter(negative_iterable=())] = (), package: bool = False
+) -> None:
+    """Fit the constants of the time models to published rows, and say how far off left-out groups are.
+
+    Parameters
+    ----------
+    rows
+        CSV files with published rows; without any, those of the package.
+    package
+        Store constants and errors in the catalogue of this installation.
+    """
+    from importlib import resources
+
+    import numpy as np
+
+    from genaccel.predict.calibrate import calibrate as fit_all
+    from genaccel.predict.calibrate import constants_toml, errors_csv
+    from genaccel.predict.rows import read_rows
+    from genaccel.predict.validate import published_files
+    from genaccel.store import write_text
+
+    found = fit_all([row for path in (rows or tuple(published_files())) for row in read_rows(path)])
+    catalogue = Path(str(resources.files("genaccel").joinpath("catalogue")))
+    if package:
+        write_text(catalogue / "constants.toml", constants_toml(found))
+        write_text(catalogue / "published" / "errors.csv", errors_csv(found))
+    document = {
+        name: {"rows": len(c.rows), "median_error": float(np.median(np.abs(np.expm1(c.errors))))}
+        for name, c in found.items()
+    }
+
+    def text() -> None:
+        lines = [[name, str(d["rows"]), f"{d['median_error']:.1%}"] for name, d in document.items()]
+        console.table("Fitted", ["time model", "rows", "median error of left-out groups"], lines, (1, 2))
+        if package:
+            console.say(f"Written to {catalogue / 'constants.toml'} and its errors beside the published rows.")
+
+    console.emit(document, text)

@@ -1,0 +1,136 @@
+"""A card as the time models see it: peaks, bandwidth, memory, links, and the family of chips that it belongs to."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cache
+from importlib import resources
+from typing import Any
+
+from genaccel.accelerator import Accelerator
+from genaccel.errors import UserError, unknown
+from genaccel.hardware import Cluster, accelerators, clusters
+from genaccel.predict.communication import Links
+
+FAMILIES = {"gaudi1": "gaudi", "gaudi2": "gaudi", "gaudi3": "gaudi", "cdna2": "cdna", "cdna3": "cdna"}
+"""Architectures whose kernels and software are one family; others are a family each."""
+BETWEEN = 2.5e10
+"""Bytes per second of a card between nodes where nothing is known: 200 Gb/s."""
+SUBSTITUTES = {"bf16": ("fp16",), "fp16": ("bf16",), "tf32": ("fp32",), "int8": ("fp8",), "fp4": ("fp8",)}
+"""What a published row that does not say exactly may have meant."""
+
+
+@dataclass(frozen=True)
+class Chip:
+    """Rates in FLOP/s (dense), bytes per second and bytes. ``reference`` peaks are no specification but a unit."""
+
+    name: str
+    family: str
+    memory_bytes: float
+    memory_bytes_per_second: float
+    peak_flops: Mapping[str, float]
+    links: Links
+    watts: float | None = None
+    runtime: str | None = None
+    reference: frozenset[str] = field(default_factory=frozenset)
+
+    def peak(self, dtype: str, lenient: bool = False) -> float:
+        """The dense peak of ``dtype``, or a ``UserError`` that says what the chip has. ``lenient``: or the nearest one."""
+        for name in (dtype, *(SUBSTITUTES.get(dtype, ()) if lenient else ())):
+            if name in self.peak_flops:
+                return self.peak_flops[name]
+        if lenient and self.peak_flops:
+            return max(self.peak_flops.get("bf16", 0.0), self.peak_flops.get("fp16", 0.0)) or max(
+                self.peak_flops.values()
+            )
+        raise UserError(
+            f"{self.name} does not compute in {dtype}, or no peak was published.",
+            f"It has {', '.join(self.peak_flops) or 'no published peak'}.",
+        )
+
+
+@cache
+def _published() -> dict[str, Any]:
+    file = resources.files("genaccel").joinpath("catalogue/published/devices.toml")
+    return tomllib.loads(file.read_text(encoding="utf-8"))
+
+
+def chip_of(card: Accelerator, cluster: Cluster | None = None) -> Chip:
+    """The card as the catalogue has it, in nodes of ``cluster`` or, without, of eight with its own links."""
+    if card.memory_bytes_per_second is None:
+        raise UserError(
+            f"The catalogue has no memory bandwidth of {card.name}, without which nothing can be predicted.",
+            "Measure it: genaccel probe.",
+        )
+    assumed = _published()["reference_peaks"].get(card.name, {})
+    peaks = {**assumed, **card.peak_flops}
+    inside = card.link_bytes_per_second or card.host_link_bytes_per_second or BETWEEN
+    links = Links(inside, _between(card.name), 8)
+    if cluster is not None:
+        links = Links(
+            cluster.intra_node_bytes_per_second_per_card or inside,
+            cluster.inter_node_bytes_per_second_per_card or links.between,
+            cluster.cards_per_node,
+        )
+    architecture = card.architecture or card.name
+    return Chip(
+        name=card.name,
+        family=FAMILIES.get(architecture, architecture),
+        memory_bytes=float(card.memory_bytes or 0),
+        memory_bytes_per_second=card.memory_bytes_per_second,
+        peak_flops=peaks,
+        links=links,
+        watts=card.tdp_watts,
+        runtime=card.runtime,
+        reference=frozenset(set(assumed) - set(card.peak_flops)),
+    )
+
+
+def _between(card: str) -> float:
+    """What a card has between nodes in the catalogue's clusters of such cards, or in usual nodes of them."""
+    rates = [c.inter_node_bytes_per_second_per_card for c in clusters().values() if c.accelerator == card]
+    usual = float(_published()["between"].get(card, BETWEEN))
+    return max((rate for rate in rates if rate), default=usual)
+
+
+@cache
+def find_chip(name: str) -> Chip:
+    """The chip called ``name`` in the catalogue."""
+    if name not in accelerators():
+        raise unknown("accelerator in the catalogue", name, accelerators())
+    return chip_of(accelerators()[name])
+
+
+@cache
+def published_chip(name: str, argonne: bool = False) -> Chip | None:
+    """The chip that a published row calls ``name``; None for one that nothing is known about.
+
+    ``argonne``: that source does not say which of its cards of a name it had, and its figures tell.
+    """
+    table = _published()
+    called = table["names"].get(name) or (table["argonne"].get(name) if argonne else None)
+    called = (table["argonne"].get(name) if argonne else None) or called or name.lower()
+    entry = table["cards"].get(called, {})
+    base = entry.get("like", called)
+    if base not in accelerators():
+        return None
+    chip = find_chip(base)
+    if not entry:
+        return chip
+    links = chip.links
+    if "link" in entry:
+        links = replace(links, inside=float(entry["link"]))
+    if "cards_per_node" in entry:
+        links = replace(links, cards_per_node=int(entry["cards_per_node"]))
+    factor = entry.get("peaks_times", 1.0)
+    return replace(
+        chip,
+        name=called,
+        memory_bytes=float(entry.get("memory", chip.memory_bytes)),
+        memory_bytes_per_second=float(entry.get("bandwidth", chip.memory_bytes_per_second)),
+        peak_flops={k: v * factor for k, v in chip.peak_flops.items()},
+        links=links,
+        watts=entry.get("watts", chip.watts),
+    )

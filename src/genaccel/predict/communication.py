@@ -1,0 +1,41 @@
+"""Collectives: what each card sends, and how long the links take for it. Sizes in bytes, one direction, of one card."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Links:
+    """What a card's links carry in one direction inside a node and between nodes, and how many cards a node has."""
+
+    inside: float
+    between: float
+    cards_per_node: int = 8
+
+    def rate(self, cards: int, stride: int = 1) -> float:
+        """Bytes per second of a card in a group of ``cards`` whose members are ``stride`` apart.
+
+        Between nodes a ring enters and leaves a node once, over the links of all members there: each card of a group
+        that fills nodes sees the rate of a whole node, as long as the links inside carry it.
+        """
+        if cards * stride <= self.cards_per_node:
+            return self.inside
+        members = max(1, self.cards_per_node // stride)
+        return min(self.inside, self.between * members)
+
+
+def all_reduce_bytes(size: float, cards: int) -> float:
+    """A card sends (and receives) this much to sum ``size`` bytes: a reduce-scatter and an all-gather."""
+    return 2 * gather_bytes(size, cards)
+
+
+def gather_bytes(size: float, cards: int) -> float:
+    """A card sends this much in an all-gather or reduce-scatter of ``size`` bytes in all."""
+    return size * (cards - 1) / cards
+
+
+def hops(cards: int) -> float:
+    """Rounds of a tree over so many cards: what the latency of a collective grows with."""
+    return math.log2(cards) if cards > 1 else 0.0

@@ -1,0 +1,237 @@
+"""Time of an optimizer step of a decoder: products, attention, streaming, communication that nothing hides, updates.
+
+A sharding strategy decides what is sent: DDP sums gradients once a step; ZeRO-3 and FSDP gather every weight for each
+forward and backward pass and scatter every gradient. Computation hides what it can of that; tensor parallelism hides nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import log2
+
+import numpy as np
+
+from genaccel.predict.chips import Chip
+from genaccel.predict.communication import all_reduce_bytes, gather_bytes
+from genaccel.predict.constants import Array, Constant, Key, TimeModel
+from genaccel.predict.decoder import Decoder
+from genaccel.predict.roofline import exposed, longer
+
+SHARDED = ("fsdp", "zero3")
+"""Strategies that shard weights; ``fsdp-grad`` keeps them between forward and backward."""
+ADAPTER_SHARE = 0.003
+"""Of the weights that LoRA trains, when its rank is not known."""
+
+
+@dataclass(frozen=True)
+class TrainingStep:
+    """An optimizer step on ``cards`` = data-parallel copies x ``tensor`` x ``pipeline`` x ``context``.
+
+    ``checkpointing`` is the share of the forward pass that is computed again; ``lora`` that the weights are frozen;
+    ``casts`` that weights are kept in fp32 and cast in every micro-batch;
+    ``head`` that tokens are scored over the vocabulary.
+    """
+
+    model: Decoder
+    chip: Chip
+    stack: str
+    strategy: str
+    cards: int
+    micro_batch: float
+    accumulation: float
+    length: float
+    precision: str = "bf16"
+    tensor: int = 1
+    pipeline: int = 1
+    context: int = 1
+    interleaved: bool = False
+    lora: bool = False
+    checkpointing: float = 0.0
+    compiled: bool = False
+    casts: bool = False
+    causal: bool = True
+    head: bool = True
+    flash: bool = True
+    fewer_updates: bool = False
+
+    @property
+    def key(self) -> Key:
+        """Whose constants apply."""
+        return Key(self.chip.family, self.chip.name, self.stack)
+
+    @property
+    def copies(self) -> int:
+        """Data-parallel copies."""
+        return max(1, self.cards // (self.tensor * self.pipeline * self.context))
+
+    @property
+    def samples(self) -> float:
+        """Sequences of a step, over all cards."""
+        return self.micro_batch * self.accumulation * self.copies
+
+    @property
+    def tokens(self) -> float:
+        """Tokens of a step, over all cards."""
+        return self.samples * self.length
+
+    @property
+    def model_flops(self) -> float:
+        """What the model's mathematics needs in a step: the numerator of MFU."""
+        per_token = (4 if self.lora else 6) * (self.model.layer_weights_per_token + self.head * self.model.head_weights)
+        pairs = self.samples * self._pairs
+        return self.tokens * per_token + 3 * self.model.attention_flops(pairs)
+
+    @property
+    def _pairs(self) -> float:
+        return self.model.causal_pairs(self.length) if self.causal else self.length**2
+
+
+def step_features(t: TrainingStep) -> dict[str, float]:
+    """Seconds at the chip's peaks of one card's part of a step, and counts."""
+    model, chip = t.model, t.chip
+    rate, sixteen = chip.memory_bytes_per_second, chip.peak("bf16", lenient=True)
+    narrow = t.precision in ("fp8", "fp4") and t.precision in chip.peak_flops
+    peak = chip.peak(t.precision if narrow else "bf16", lenient=True)
+    if t.precision in ("fp32", "tf32"):
+        peak = sixteen = chip.peak(t.precision, lenient=True)
+    tokens = t.tokens / t.cards
+    again = 1 if t.checkpointing >= 1 else 0
+    passes = (4 if t.lora else 6) + 2 * t.checkpointing
+    streamed = model.num_layers * 2 * (22 * model.hidden_size + (8 if model.gated_mlp else 6) * model.mlp_width)
+    scored = 12 * model.vocab_size if t.head else 0
+    trained = model.num_weights * (ADAPTER_SHARE if t.lora else 1.0)
+    mine = model.num_weights / (t.tensor * t.pipeline)
+    updates = trained / (t.tensor * t.pipeline) / (t.copies * t.context if _shards_optimizer(t) else 1)
+    scores = 0.0 if t.flash else 4.0 * t.samples / t.cards * t._pairs * model.num_heads * model.num_layers
+    width = model.hidden_size / t.tensor
+    return {
+        "products": passes * tokens * model.layer_weights_per_token / peak,
+        "head": passes * tokens * model.head_weights * t.head / sixteen,
+        "attention": (3.5 + again) * model.attention_flops(t.samples * t._pairs) / t.cards / sixteen,
+        "streamed": (tokens * (streamed * (1 + 0.35 * t.checkpointing) + scored) + scores) / rate,
+        "cast": 6 * mine * t.accumulation * t.casts / rate,
+        "update": 0.0 if t.fewer_updates else 30 * updates / (0.8 * rate),
+        "layers": model.num_layers / t.pipeline * t.accumulation * (1 + 0.35 * t.checkpointing) * _experts(model),
+        "data_wire": _data_bytes(t, mine, trained) / chip.links.rate(t.copies * t.context, t.tensor),
+        "first_wire": _unhidden_share(t),
+        "model_wire": _tensor_bytes(t) / chip.links.rate(t.tensor)
+        + _context_bytes(t) / chip.links.rate(t.context, t.tensor),
+        "bubble": _bubble(t),
+        "nodes": log2(max(1.0, t.cards / chip.links.cards_per_node)),
+        "width": width,
+        "narrow": float(narrow),
+        "compiled": float(t.compiled),
+    }
+
+
+def _experts(model: Decoder) -> float:
+    """Kernels that a layer starts, relative to a dense one."""
+    return 1.0 + 0.5 * model.num_experts / 8
+
+
+def _shards_optimizer(t: TrainingStep) -> bool:
+    return t.strategy.startswith(("fsdp", "zero", "megatron"))
+
+
+def _data_bytes(t: TrainingStep, mine: float, trained: float) -> float:
+    """What a card sends to those that see other data, in 16-bit numbers."""
+    cards = t.copies * t.context
+    gradients = 2 * mine * trained / t.model.num_weights
+    if t.strategy == "ddp" and t.casts:
+        gradients *= 2  # of weights in fp32
+    if t.strategy.startswith("fsdp") or t.strategy == "zero3":
+        gathers = 1 if t.strategy == "fsdp-grad" else 2
+        return t.accumulation * gather_bytes(gathers * 2 * mine + gradients, cards)
+    if t.strategy.startswith("zero"):
+        return t.accumulation * gather_bytes(gradients, cards) + gather_bytes(gradients, cards)
+    return all_reduce_bytes(gradients, cards)
+
+
+def _unhidden_share(t: TrainingStep) -> float:
+    """Of what is sent for the data: nothing is computed yet while the first layer's weights are gathered."""
+    sharded = t.strategy.startswith("fsdp") or t.strategy == "zero3"
+    return 1.0 / t.model.num_layers if sharded else 0.0
+
+
+def _tensor_bytes(t: TrainingStep) -> float:
+    """Sums of activations over tensor-parallel cards: two a layer forward, two backward, two when computed again."""
+    if t.tensor == 1:
+        return 0.0
+    tokens = t.samples / t.copies * t.length / t.context
+    sums = (4 + 2 * (t.checkpointing >= 1)) * t.model.num_layers / t.pipeline
+    return sums * all_reduce_bytes(2 * tokens * t.model.hidden_size, t.tensor)
+
+
+def _context_bytes(t: TrainingStep) -> float:
+    """Keys and values that go round the cards which share a sequence; attention hides two thirds of it."""
+    if t.context == 1:
+        return 0.0
+    tokens = t.samples / t.copies * t.length / t.context
+    return 0.3 * 3 * t.model.num_layers * tokens * (t.context - 1) * 4 * t.model.num_kv_heads * t.model.head_dim
+
+
+def _bubble(t: TrainingStep) -> float:
+    """The share of time in which a pipeline's stages wait."""
+    return (t.pipeline - 1) / max(t.accumulation, 1.0) / (2 if t.interleaved else 1)
+
+
+CONSTANTS = (
+    Constant("matrix", 0.75, 0.5, "share of the peak that large matrix products reach"),
+    Constant("attention", 0.4, 0.8, "share of the peak that attention reaches, forward and backward"),
+    Constant("stream", 0.5, 0.6, "share of the memory bandwidth in norms, activations, sums and losses"),
+    Constant("width", 250.0, 1.0, "hidden size at which products lose half: small matrices fill a chip badly"),
+    Constant("narrow", 0.85, 0.5, "what is left of the gain of 8-bit products after scaling and casting"),
+    Constant("layer", 4e-4, 1.0, "seconds in which the host starts a layer's kernels, forward and backward"),
+    Constant("compile", 1.1, 0.5, "gain in streaming when a compiler fuses kernels"),
+    Constant("link", 0.7, 0.5, "share of the links' rate that collectives reach"),
+    Constant("hide", 0.8, 0.5, "share of the computation's time that can hide communication"),
+    Constant("contend", 0.08, 1.0, "share of hidden communication by which it slows the computation"),
+    Constant("nodes", 0.015, 1.0, "loss for every doubling of the nodes: stragglers and jitter"),
+    Constant("step", 5e-3, 1.0, "seconds of a step that do not depend on its size"),
+)
+FEATURES = (
+    "products",
+    "head",
+    "attention",
+    "streamed",
+    "cast",
+    "update",
+    "layers",
+    "data_wire",
+    "first_wire",
+    "model_wire",
+    "bubble",
+    "nodes",
+    "width",
+    "narrow",
+    "compiled",
+)
+
+
+def _parts(c: Mapping[str, Array], f: Mapping[str, Array]) -> dict[str, Array]:
+    """Seconds by part."""
+    fits = (1 + c["width"] / f["width"]) / c["matrix"]
+    products = f["products"] / np.where(f["narrow"] > 0, c["narrow"], 1.0) * fits
+    head = f["head"] * fits
+    attention = f["attention"] / c["attention"]
+    fused = np.where(f["compiled"] > 0, c["compile"], 1.0)
+    streaming = (f["streamed"] + f["cast"]) / c["stream"] / fused
+    card = products + head + attention + streaming
+    computed = longer(card, f["layers"] * c["layer"], 4.0)
+    wire = f["data_wire"] / c["link"]
+    shown = exposed(wire, computed, c["hide"]) + c["contend"] * np.minimum(wire, computed) + wire * f["first_wire"]
+    return {
+        "matrix products": products,
+        "output head": head,
+        "attention": attention,
+        "streaming": streaming,
+        "host": computed - card + c["step"],
+        "pipeline bubble": computed * f["bubble"],
+        "waiting for nodes": computed * (1 + f["bubble"]) * c["nodes"] * f["nodes"],
+        "communication": shown + f["model_wire"] / c["link"],
+        "optimizer": f["update"],
+    }
+
+
+TRAINING = TimeModel("training", CONSTANTS, FEATURES, _parts)
