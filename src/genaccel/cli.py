@@ -11,12 +11,12 @@ from cyclopts import CycloptsError, Parameter, UnknownOptionError
 from cyclopts.config import Toml
 
 from genaccel import console
-from genaccel.commands import app, asking, dust, predicting, quantizing, results, training
+from genaccel.commands import advising, app, asking, dust, predicting, quantizing, results, training
 from genaccel.commands.results import check_run
 from genaccel.errors import UserError
 from genaccel.origins import note_origins
 
-GROUPS = (quantizing, training, dust, asking, predicting, results)
+GROUPS = (quantizing, training, dust, asking, advising, predicting, results)
 """Importing them made their commands known, in this order."""
 
 # --- Starting ----------------------------------------------------------------------------------------------------------
