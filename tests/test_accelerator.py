@@ -44,6 +44,20 @@ NVLINK = 'link = { value = 300, unit = "GB/s", technology = "nvlink3", direction
         ("h100", "int4 = { absent", 'int4 = { value = 3958, unit = "TOP/s", note', "do not compute in int4"),
         ("h100", "fp8 = { value = 1979,", "fp8 = { value = 3958,", "A sparse figure entered as dense?"),
         ("b200", "fp8 = { value = 4500,", "fp8 = { value = 9000,", "4 times as fast as bf16, but 2 times"),
+        # A measured rate entered as a specification, and one that is beyond it.
+        ("h100", BF16, BF16.replace("989", "794.5"), "not what 132 units at 1830 MHz do"),
+        (
+            "h100",
+            "best_matmul_bf16 = { value = 794.5",
+            "best_matmul_bf16 = { value = 1029",
+            "104% of what the card can do",
+        ),
+        (
+            "h100",
+            "thin_matmul_weights = { value = 2833",
+            "thin_matmul_weights = { value = 3400",
+            "101% of what the card",
+        ),
         ("a100", NVLINK, NVLINK.replace("300", "600"), "Both directions together?"),
         ("gaudi2", "link = { value = 262.5,", "link = { value = 2100,", "Bits entered as bytes?"),
         ("gaudi2", 'value = 262.5, unit = "GB/s"', 'value = 262.5, unit = "Gb/s"', "Bytes entered as bits?"),

@@ -6,7 +6,7 @@ from importlib import resources
 
 import pytest
 
-from genaccel import devices, hardware
+from genaccel import devices, hardware, shapes
 from genaccel.errors import UserError
 from genaccel.plans import FORMATS
 
@@ -65,6 +65,43 @@ def test_a_new_accelerator_is_one_file(catalogue):
     assert hardware.find_target("x1").description == "X"
 
 
+def test_an_accelerator_by_name_or_by_file(tmp_path):
+    assert hardware.find_accelerator("H100").name == "h100"
+    (tmp_path / "x1.toml").write_text(GOOD)
+    assert hardware.find_accelerator(str(tmp_path / "x1.toml")).name == "x1"
+    with pytest.raises(UserError, match=r"no accelerator 'h1000'. .Did you mean h100"):
+        hardware.find_accelerator("h1000")
+
+
+@pytest.fixture
+def own(tmp_path, monkeypatch):
+    """A folder of one's own beside the catalogue."""
+    (tmp_path / "accelerators").mkdir()
+    (tmp_path / "models").mkdir()
+    monkeypatch.setenv(hardware.USER_FOLDER, str(tmp_path))
+    for table in (hardware.accelerators, shapes.model_shapes):
+        table.cache_clear()
+    yield tmp_path
+    for table in (hardware.accelerators, shapes.model_shapes):
+        table.cache_clear()
+
+
+def test_files_of_ones_own_join_the_catalogue(own):
+    (own / "accelerators" / "any.toml").write_text(GOOD)
+    small = 'name = "small"\nsource = "mine"\ntied_embeddings = true\ngated_mlp = true\n'
+    sizes = ("num_layers", "hidden_size", "intermediate_size", "num_heads", "num_kv_heads", "head_dim", "vocab_size")
+    (own / "models" / "small.toml").write_text(small + "".join(f"{size} = 8\n" for size in sizes))
+    assert hardware.find_target("x1").description == "X"
+    assert {"x1", "a100"} <= set(hardware.accelerators())
+    assert shapes.find_shape("small").num_layers == 8
+
+
+def test_a_file_of_ones_own_may_not_take_a_known_name(own):
+    (own / "accelerators" / "any.toml").write_text(GOOD.replace("x1", "a100"))
+    with pytest.raises(UserError, match=r"any.toml describes a100, which is there already"):
+        hardware.accelerators()
+
+
 @pytest.mark.parametrize(
     ("old", "new", "sentence"),
     [
@@ -72,6 +109,7 @@ def test_a_new_accelerator_is_one_file(catalogue):
         ('low = "int8"\n', "", "'low'"),
         ('"cuda"', '"tpu"', "tpu"),
         ('"X"', "4", "4 is not str"),
+        ('name = "x1"', 'name = "x1', "is no TOML"),
     ],
 )
 def test_a_wrong_file_is_named(catalogue, old, new, sentence):

@@ -129,8 +129,11 @@ def changed(path: str, value: object) -> str:
         ("environment/packages", {"torch": 2}, "2 is not str"),
         ("config/seed/origin", "nowhere", "nowhere"),
         ("schema_version", ..., "schema version None"),
-        ("schema_version", 2, "schema version 2, this genaccel reads 1"),
-        ("schema_version", True, "True is not int"),
+        ("schema_version", 3, "schema version 3, this genaccel reads 1 to 2"),
+        ("schema_version", True, "schema version True"),
+        ("schema_version", 0, "schema version 0"),
+        ("schema_version", "2", "schema version 2, this"),
+        ("data", {"text": 3}, "3 is not str"),
     ],
 )
 def test_anything_that_a_record_is_not_is_refused(path, value, sentence):
@@ -156,6 +159,33 @@ def test_what_is_no_record_is_refused(text, sentence):
     with pytest.raises(UserError) as caught:
         record_from_json(text, "here.json")
     assert sentence in caught.value.message
+
+
+OLD_DETAILS = [
+    ({}, {}),
+    ({"text": {"name": "wikitext2", "sha256": "aa"}}, {"wikitext2": "aa"}),
+    ({"data": {"name": "alpaca.json", "sha256": "bb", "length": 512}}, {"alpaca.json": "bb"}),
+    (
+        {"text": {"sha256": "aa"}, "tasks": {"boolq": {"sha256": "cc", "train_sha256": "dd"}, "odd": 3}},
+        {"text": "aa", "boolq": "cc", "boolq, examples": "dd"},
+    ),
+    ({"text": "torn", "tasks": ["boolq"], "data": {"sha256": 5}}, {}),
+]
+
+
+@pytest.mark.parametrize(("details", "data"), OLD_DETAILS)
+def test_a_record_of_version_1_is_brought_up_to_date(details, data):
+    old = json.loads(record_to_json(replace(EXAMPLE, details=details)))
+    del old["data"]
+    found = record_from_json(json.dumps(old | {"schema_version": 1}), "here")
+    assert found == replace(EXAMPLE, details=details, data=data)
+    assert found.schema_version == 2
+
+
+def test_a_newer_record_is_refused_with_what_to_do():
+    with pytest.raises(UserError) as caught:
+        record_from_json(changed("schema_version", 3), "here.json")
+    assert caught.value.hint == "A newer genaccel wrote it: update this one."
 
 
 def test_figures_are_found_by_name():

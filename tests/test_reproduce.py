@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from genaccel import reproduce
 from genaccel.evaluate.config import JudgeConfig
-from genaccel.reproduce import judges_of, quantization_study
+from genaccel.reproduce import dust_study, judges_of, quantization_study
+from genaccel.superres.synthetic import synthetic_dust
 
 
 def small(tmp_path) -> JudgeConfig:
@@ -49,3 +52,19 @@ def test_more_high_layers_cost_more_bytes(tiny_llama, tmp_path):
     sizes = [r.figure("tensor_bytes").value for r in records if (r.target, r.mode) == ("cpu", "real")]
     assert sizes == sorted(sizes)
     assert len(set(sizes)) == 3
+
+
+@pytest.mark.slow
+def test_dust_is_trained_and_judged_once(tmp_path, monkeypatch):
+    def few_maps(names):
+        assert names == ("builtin",)
+        return synthetic_dust(15, 64)
+
+    monkeypatch.setattr("genaccel.superres.run.load_maps", few_maps)
+    monkeypatch.setattr("genaccel.superres.files.load_maps", few_maps)
+    trained, judged = dust_study(0.02, tmp_path)
+    assert trained.figure("train_images_per_second").value > 0
+    assert len(judged.details["maps"]) == 3
+    assert not set(judged.details["maps"]) & set(trained.details["maps"]["train"])
+    assert judged.figure("diffusion_crps").value > 0
+    assert [r.id for r in dust_study(0.02, tmp_path)] == [trained.id, judged.id]

@@ -81,7 +81,7 @@ def test_records_round_trip_and_a_torn_one_is_reported(tmp_path):
 @pytest.mark.parametrize(
     ("old", "new", "sentence"),
     [
-        ('"schema_version": 1', '"schema_version": 7', "schema version 7"),
+        ('"schema_version": 2', '"schema_version": 7', "schema version 7"),
         ('"label": "x"', '"labell": "x"', "unknown key 'labell' (Did you mean label"),
         ('"value": 1.5', '"value": NaN', "NaN is no JSON number"),
         ('"value": 1.5', '"value": "1.5"', "not valid"),
@@ -117,6 +117,48 @@ def test_two_writers_lose_nothing(tmp_path):
     records, problems = store.read_records(tmp_path)
     assert problems == []
     assert sorted(r.label for r in records) == ["a"] * 40 + ["b"] * 40
+
+
+@pytest.mark.slow
+def test_a_writer_that_is_killed_loses_nothing(tmp_path):
+    from tests.killed_writers import kill_writers
+
+    found = kill_writers(tmp_path, 20)
+    assert (found.lost, found.problems) == (set(), [])
+    assert found.num_records >= found.num_promised >= 40
+
+
+def test_another_record_is_never_replaced(tmp_path):
+    path = tmp_path / "a.json"
+    store.write_new(path, b"first")
+    store.write_new(path, b"first")
+    with pytest.raises(UserError, match="another file"):
+        store.write_new(path, b"second")
+    assert path.read_bytes() == b"first"
+    assert [p.name for p in tmp_path.iterdir()] == ["a.json"]
+
+
+@pytest.mark.parametrize("number", [errno.EPERM, errno.EOPNOTSUPP])
+def test_a_file_system_without_links_is_written_to(tmp_path, monkeypatch, number):
+    def no_link(*_):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "link", no_link)
+    path = store.write_record(record(), tmp_path)
+    assert [p.name for p in tmp_path.iterdir()] == [path.name]
+
+
+def test_records_of_several_folders_and_files_are_gathered_once(tmp_path):
+    first, second, third = record(label="1"), record(label="2"), record(label="3")
+    for one, folder in ((first, "a"), (second, "a"), (second, "b")):
+        store.write_record(one, tmp_path / folder)
+    file = store.write_record(third, tmp_path / "c")
+    (tmp_path / "b" / "torn.json").write_text("{")
+    records, problems = store.gather_records([tmp_path / "a", tmp_path / "b", file])
+    assert sorted(r.label for r in records) == ["1", "2", "3"]
+    assert len(problems) == 1
+    with pytest.raises(UserError, match="no folder"):
+        store.gather_records([tmp_path / "d"])
 
 
 # --- Folders ----------------------------------------------------------------------------------------------------------

@@ -122,6 +122,7 @@ def accelerator_from(file: AcceleratorFile, what: str, shared: Mapping[str, Sour
             figures[name] = plain(entry, unit, f"{what}, {name}", sources, devices_per_package=per_package)
             value = figures[name].value
             numbers[number] = round(value) if number.endswith("_bytes") else value
+    figures |= _peaks(file, absent, numbers, what, sources)
     for name in ("link", "host_link"):
         entry = getattr(file, name)
         if entry is not None and name not in absent:
@@ -130,11 +131,11 @@ def accelerator_from(file: AcceleratorFile, what: str, shared: Mapping[str, Sour
     for title, entry in file.measured.items():
         if f"measured.{title}" not in absent:
             figures[f"measured.{title}"] = _measured(entry, f"{what}, measured.{title}", sources)
-    figures |= _peaks(file, absent, numbers, what, sources)
     if "memory_bandwidth" in figures and figures["memory_bandwidth"].kind != "measured":
         chip, rate = find_architecture(file.architecture, what), figures["memory_bandwidth"].value
         check_bandwidth(chip, rate, 1 / file.devices_per_package, f"{what}, memory_bandwidth")
     _check_gigabytes(file, numbers.get("memory_bytes"), numbers.get("host_memory_bytes"), what)
+    _check_reached(figures, what)
     numbers |= {kind: _values(f"{kind}.", figures) for kind in ("peak_flops", "measured")}
     return Accelerator(**numbers, figures=figures, absent=absent)
 
@@ -225,6 +226,21 @@ def _links_per_card(entry: Entry, what: str, cards_per_node: int | None) -> floa
     if entry.kind == "measured" and entry.per != "link":
         return None
     raise UserError(f"{what}: it does not say how many links there are.", "Give links_per_card or links_per_node.")
+
+
+def _check_reached(figures: Mapping[str, Quantity], what: str) -> None:
+    """Refuse a rate that somebody reached beyond what the card can do: one of the two is wrong."""
+    limits = {name.removeprefix("peak_flops."): q for name, q in figures.items() if name.startswith("peak_flops.")}
+    if "memory_bandwidth" in figures:
+        limits |= dict.fromkeys(("memory", "weights"), figures["memory_bandwidth"])
+    for name, reached in figures.items():
+        words = name.removeprefix("measured.").split("_") if name.startswith("measured.") else []
+        for limit in (limits[word] for word in words if word in limits):
+            if limit.kind != "measured" and limit.unit == reached.unit and reached.value > limit.value:
+                raise UserError(
+                    f"{what}, {name}: {reached.entered} is {reached.value / limit.value:.0%} of what the card can do.",
+                    "",
+                )
 
 
 def _check_gigabytes(file: AcceleratorFile, memory: int | None, host_memory: int | None, what: str) -> None:

@@ -56,6 +56,7 @@ ARCHITECTURES = {
     "gaudi3": _chip(
         1836, 3700, "int8", fp32=SQUARE // 4, tf32=SQUARE // 2, fp16=SQUARE // 2, bf16=2 * SQUARE, fp8=2 * SQUARE
     ),
+    "tpu-v4": _chip(276, 1230, "", bf16=2 * 128**2, int8=2 * 128**2),
     "tpu-v5e": _chip(198, 860, "", bf16=2 * 128**2, int8=4 * 128**2),
     "tpu-v5p": _chip(460, 2770, "", bf16=2 * 128**2, int8=4 * 128**2),
     "zen3": _chip(None, 205, "fp64 fp32 int8"),

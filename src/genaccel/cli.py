@@ -11,13 +11,9 @@ from cyclopts import CycloptsError, Parameter, UnknownOptionError
 from cyclopts.config import Toml
 
 from genaccel import console
-from genaccel.commands import advising, app, asking, dust, predicting, quantizing, results, training
-from genaccel.commands.results import check_run
+from genaccel.commands import app
 from genaccel.errors import UserError
 from genaccel.origins import note_origins
-
-GROUPS = (quantizing, training, dust, asking, advising, predicting, results)
-"""Importing them made their commands known, in this order."""
 
 # --- Starting ----------------------------------------------------------------------------------------------------------
 
@@ -45,6 +41,8 @@ def _launch(
     try:
         # Taken here, not by cyclopts: what follows 'check' are another command's flags.
         if tokens[:1] == ("check",) and not {"--help", "-h"} & set(tokens):
+            from genaccel.commands.results import check_run
+
             return check_run(tokens[1:])
         return app(tokens, exit_on_error=False, print_error=False)
     finally:

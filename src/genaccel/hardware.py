@@ -21,7 +21,7 @@ from genaccel.errors import UserError, unknown
 from genaccel.quantities import Source
 from genaccel.records import structure_strictly
 
-__all__ = ["Accelerator", "Cluster", "PrecisionPair", "accelerators", "clusters"]
+__all__ = ["Accelerator", "Cluster", "PrecisionPair"]
 
 USER_FOLDER = "GENACCEL_CATALOGUE"
 """Environment variable: a folder with accelerators/, clusters/ and models/ of one's own."""
@@ -109,6 +109,15 @@ def clusters() -> dict[str, Cluster]:
 def targets() -> dict[str, Accelerator]:
     """The accelerators that models are quantized for: those with a pair of precisions."""
     return {name: card for name, card in accelerators().items() if card.quantize is not None}
+
+
+def find_accelerator(name: str) -> Accelerator:
+    """The accelerator of the catalogue called ``name``, or the one in the TOML file ``name``; else a ``UserError``."""
+    if name.endswith(".toml"):
+        return read_accelerator(Path(name))
+    if name.lower() not in accelerators():
+        raise unknown("accelerator", name, accelerators())
+    return accelerators()[name.lower()]
 
 
 def find_target(name: str) -> Accelerator:

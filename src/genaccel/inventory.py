@@ -25,13 +25,27 @@ def _devices() -> Rows:
 
 
 def _models() -> Rows:
+    from genaccel.facts import list_shapes
     from genaccel.models import BUILT_IN
 
     rows: Rows = [{"model": name, "about": about} for name, about in BUILT_IN.items()]
     return [
         *rows,
         {"model": "FOLDER, OWNER/NAME or FILE.gguf", "about": "any decoder LM of transformers with safetensors"},
+        *(row for row in list_shapes() if row["model"] not in BUILT_IN),
     ]
+
+
+def _accelerators() -> Rows:
+    from genaccel.facts import list_accelerators
+
+    return [*list_accelerators()]
+
+
+def _clusters() -> Rows:
+    from genaccel.facts import list_clusters
+
+    return [*list_clusters()]
 
 
 def _texts() -> Rows:
@@ -83,4 +97,6 @@ SECTIONS: dict[str, Callable[[], Rows]] = {
     "formats": _formats,
     "metrics": _metrics,
     "targets": _targets,
+    "accelerators": _accelerators,
+    "clusters": _clusters,
 }

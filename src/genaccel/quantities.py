@@ -80,7 +80,7 @@ def parse_unit(unit: str, what: str) -> tuple[str, float]:
         return "units", 1.0
     if unit == "USD/h":
         return unit, 1.0
-    if re.fullmatch(r"[kMGT]?(b|B|bit|byte|T)(ps|/sec)|.*(FLOPS|OPS|flops|tflops)", unit):
+    if re.fullmatch(r"[kMGT]?(b|B)(ps|/sec)|.*(FLOPS|OPS|flops|tflops)", unit):
         raise UserError(
             f"{what}: the unit '{unit}' can be read in two ways.",
             "Write Gb/s for bits, GB/s for bytes, TFLOP/s or TOP/s for arithmetic.",

@@ -1,6 +1,7 @@
 """The record that every run leaves: what ran, on what, by which protocol, the samples and the figures.
 
-Strict JSON: unknown keys, missing keys and NaN are errors, and the schema version is checked first.
+Strict JSON: unknown keys, missing keys and NaN are errors, and the schema version is checked first. Records of older
+versions are brought up to date as they are read; those of newer ones are refused by name.
 """
 
 from __future__ import annotations
@@ -11,16 +12,16 @@ import os
 import platform
 import subprocess
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from datetime import UTC, datetime
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
-from typing import Any, Literal, TypeVar, get_args, get_origin
+from typing import Any, Literal, TypeVar, cast, get_args, get_origin
 
 from genaccel.errors import UserError, did_you_mean
 
-RECORD_SCHEMA = 1
+RECORD_SCHEMA = 2
 
 Origin = Literal["flag", "file", "environment", "default", "program"]
 Kind = Literal["measured", "predicted", "published"]
@@ -84,7 +85,10 @@ class Environment:
 
 @dataclass(frozen=True)
 class Record:
-    """One run. ``details`` holds job-specific structure: sensitivity scores, the plan, kernels, checks."""
+    """One run. ``details`` holds job-specific structure: sensitivity scores, the plan, kernels, checks.
+
+    ``data`` is the sha256 of every data set that the figures depend on, by its name: unlike data are not compared.
+    """
 
     job: str
     label: str
@@ -97,6 +101,7 @@ class Record:
     details: dict[str, Any] = field(default_factory=dict)
     artefacts: dict[str, str] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
+    data: dict[str, str] = field(default_factory=dict)
     id: str = field(default_factory=lambda: uuid.uuid4().hex[:12])
     created: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="milliseconds"))
     schema_version: int = RECORD_SCHEMA
@@ -119,10 +124,41 @@ def record_from_json(text: str, source: str) -> Record:
         raise UserError(
             f"The record {source} is torn or not JSON: {error}.", "It is left out; the others are used."
         ) from None
-    if not isinstance(data, dict) or data.get("schema_version") != RECORD_SCHEMA:
-        version = data.get("schema_version") if isinstance(data, dict) else None
-        raise UserError(f"The record {source} has schema version {version}, this genaccel reads {RECORD_SCHEMA}.", "")
+    version = data.get("schema_version") if isinstance(data, dict) else None
+    if isinstance(version, bool) or version not in (*MIGRATIONS, RECORD_SCHEMA):
+        newer = isinstance(version, int) and version > RECORD_SCHEMA
+        raise UserError(
+            f"The record {source} has schema version {version}, this genaccel reads 1 to {RECORD_SCHEMA}.",
+            "A newer genaccel wrote it: update this one." if newer else "",
+        )
+    for step in range(version, RECORD_SCHEMA):
+        data = MIGRATIONS[step](data) | {"schema_version": step + 1}
     return structure_strictly(Record, data, f"The record {source}")
+
+
+def data_hashes(details: Mapping[str, Any]) -> dict[str, str]:
+    """sha256 by name of the data sets that a record's ``details`` tell of: texts, tasks, training data."""
+    tasks = details.get("tasks")
+    named = [
+        (str(part.get("name", key)), part) for key in ("text", "data") if isinstance(part := details.get(key), dict)
+    ]
+    named += [(name, task) for name, task in tasks.items() if isinstance(task, dict)] if isinstance(tasks, dict) else []
+    found = {}
+    for name, part in named:
+        for key, suffix in (("sha256", ""), ("train_sha256", ", examples")):
+            if isinstance(sha256 := part.get(key), str) and sha256:
+                found[name + suffix] = sha256
+    return found
+
+
+def _from_1(data: dict[str, Any]) -> dict[str, Any]:
+    """Version 1 said what data it had read in its details alone."""
+    details = data.get("details")
+    return data | {"data": data_hashes(details) if isinstance(details, dict) else {}}
+
+
+MIGRATIONS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {1: _from_1}
+"""From each older version of the schema to the next."""
 
 
 def _refuse_constant(name: str) -> None:
@@ -137,17 +173,29 @@ def structure_strictly(cls: type[T], data: dict[str, Any], what: str) -> T:
     """Mapping -> dataclass, with ``UserError`` for an unknown key (did you mean), a missing one or a wrong type."""
     import cattrs
 
-    converter = cattrs.Converter(forbid_extra_keys=True)
+    try:
+        return cast(T, _converter(False).structure(data, cls))
+    except Exception:
+        pass  # once more, slowly, to be told where
+    try:
+        return cast(T, _converter(True).structure(data, cls))
+    except cattrs.BaseValidationError as error:
+        raise UserError(f"{what} is not valid: {_first_problem(error, cls)}.", "") from None
+
+
+@cache
+def _converter(explains: bool) -> Any:
+    """A strict converter; one that ``explains`` says in which field a mistake is, and is slower."""
+    import cattrs
+
+    converter = cattrs.Converter(forbid_extra_keys=True, detailed_validation=explains)
     # Without these, cattrs would quietly turn "1" into 1 and 1 into "1": a wrong type in a file is an error.
     converter.register_structure_hook(str, _exactly(str))
     converter.register_structure_hook(int, _exactly(int))
     converter.register_structure_hook(float, _exactly(float, int))
     converter.register_structure_hook(bool, _boolean)
     converter.register_structure_hook_func(_is_tuple, partial(_tuple, converter))
-    try:
-        return converter.structure(data, cls)
-    except cattrs.BaseValidationError as error:
-        raise UserError(f"{what} is not valid: {_first_problem(error, cls)}.", "") from None
+    return converter
 
 
 def _exactly(*types: type) -> Callable[[Any, Any], Any]:

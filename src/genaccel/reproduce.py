@@ -1,18 +1,25 @@
-"""The study, cell by cell. So far its quantization table: models x targets x fake or real x share of high precision."""
+"""The study, cell by cell: its quantization table (models x targets x fake or real x share of high precision), and its
+super-resolution of dust maps.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from genaccel import console, devices
 from genaccel.corpora import data_folder
 from genaccel.evaluate.run import JudgeConfig
 from genaccel.quantize.config import QuantizeConfig
 from genaccel.quantize.run import Prepared, prepare, run
-from genaccel.records import Record, settings_of
+from genaccel.records import Environment, Record, settings_of
 from genaccel.store import read_records
+from genaccel.superres import files
+from genaccel.superres.config import DustTrainConfig, JudgeMapsConfig, SuperresConfig
+from genaccel.superres.run import prepare as prepare_dust
+from genaccel.superres.run import run as train_dust
 
 TARGETS = ("cpu", "a100", "gaudi2")
 
@@ -72,3 +79,34 @@ def quantization_study(
             done = [r for r in (outcome.baseline, outcome.record) if r]
         records |= {r.id: r for r in done}
     return list(records.values())
+
+
+def dust_study(minutes: float, runs: Path) -> list[Record]:
+    """Train a tiny super-resolver on the built-in sky for some minutes, and judge it on areas that it has not seen.
+
+    Returns the records of both; what ``runs`` has already, from the same machine and code, is not run again.
+    """
+    model, pictures = runs / "superres-model", runs / "super-resolved"
+    config = SuperresConfig(minutes=minutes, output=model, runs=runs)
+    judge = JudgeMapsConfig(model=model, members=4, limit=3, output=pictures, runs=runs)
+    train = DustTrainConfig()
+    prepared = prepare_dust(config, train)
+    done = _recorded_dust(devices.environment(prepared.device), runs, (config, train), (judge,))
+    console.note(f"Super-resolution of dust, {minutes:g} minutes" + (f": record {done[-1].id}" if done else ""))
+    if done:
+        return done
+    trained = train_dust(prepared, None, None, settings_of(config, train))
+    judged, _ = files.judge_files(judge, settings_of(judge))
+    return [r for r in (trained.record, judged) if r is not None]
+
+
+def _recorded_dust(here: Environment, runs: Path, *told: tuple[Any, ...]) -> list[Record]:
+    """The last record of each of ``told``, or nothing unless all are there."""
+    if not runs.is_dir():
+        return []
+    alike = [r for r in read_records(runs)[0] if r.job == "superres" and r.environment == here]
+    found = []
+    for configs in told:
+        wanted = {name: s.value for name, s in settings_of(*configs).items()}
+        found += [r for r in alike if {k: s.value for k, s in r.config.items()} == wanted][-1:]
+    return found if len(found) == len(told) else []

@@ -15,8 +15,9 @@ from genaccel.hardware import read_catalogue
 class ModelShape:
     """Sizes of a decoder LM. ``sliding_share`` of the layers look back ``sliding_window`` tokens only.
 
-    ``qk_norm``: queries and keys of every head are normalized. ``other_parameters`` are biases, learned positions and
-    the gains of those norms: few, and in no matrix product.
+    Of ``num_experts`` MLPs of ``intermediate_size`` in a layer, a token goes through ``experts_per_token``. ``qk_norm``:
+    queries and keys of every head are normalized. ``norm_bias``: norms have a bias beside their gain.
+    ``learned_positions`` is how many positions have a vector. ``other_parameters`` are in none of these.
     """
 
     name: str
@@ -38,10 +39,20 @@ class ModelShape:
     other_parameters: int = 0
     attention_softcap: float | None = None
     hub_ids: tuple[str, ...] = ()
+    num_experts: int = 1
+    experts_per_token: int = 1
+    qkv_bias: bool = False
+    output_bias: bool = False
+    mlp_bias: bool = False
+    norm_bias: bool = False
+    learned_positions: int = 0
 
     @property
     def linear_shapes(self) -> dict[str, tuple[int, int]]:
-        """(outputs, inputs) of the linear layers of one decoder layer, by the names that Llama gives them."""
+        """(outputs, inputs) of the linear layers of one decoder layer, by the names that Llama gives them.
+
+        Of a mixture, those of one expert; the router is left out.
+        """
         queries, keys = self.num_heads * self.head_dim, self.num_kv_heads * self.head_dim
         shapes = {
             "q_proj": (queries, self.hidden_size),
@@ -55,10 +66,21 @@ class ModelShape:
             shapes["gate_proj"] = (self.intermediate_size, self.hidden_size)
         return shapes
 
+    def _weights(self, num_experts: int) -> int:
+        """Weights of the linear layers of one decoder layer with so many of its experts, and of its router."""
+        copies = {name: num_experts if name in MLP else 1 for name in self.linear_shapes}
+        linear = sum(copies[name] * outputs * inputs for name, (outputs, inputs) in self.linear_shapes.items())
+        return linear + (self.num_experts * self.hidden_size if self.num_experts > 1 else 0)
+
     @property
     def layer_weights(self) -> int:
-        """Weights of the linear layers of one decoder layer."""
-        return sum(outputs * inputs for outputs, inputs in self.linear_shapes.values())
+        """Weights of the linear layers of one decoder layer, all experts included: what memory holds."""
+        return self._weights(self.num_experts)
+
+    @property
+    def active_layer_weights(self) -> int:
+        """Those that one token goes through: what arithmetic follows from. All of them unless there are experts."""
+        return self._weights(self.experts_per_token)
 
     @property
     def embedding_weights(self) -> int:
@@ -66,20 +88,40 @@ class ModelShape:
         return self.vocab_size * self.hidden_size
 
     @property
+    def small_parameters(self) -> int:
+        """Gains and biases of norms, biases of linear layers, learned positions: few, and in no matrix product."""
+        outputs = {name: size for name, (size, _) in self.linear_shapes.items()}
+        biased = {"q_proj", "k_proj", "v_proj"} if self.qkv_bias else set()
+        biased |= {"o_proj"} if self.output_bias else set()
+        biased |= MLP & set(outputs) if self.mlp_bias else set()
+        layer = sum(outputs[name] * (self.num_experts if name in MLP else 1) for name in biased)
+        layer += 2 * self.head_dim if self.qk_norm else 0
+        norms = (self.num_layers * self.norms_per_layer + 1) * self.hidden_size * (2 if self.norm_bias else 1)
+        return self.num_layers * layer + norms + self.learned_positions * self.hidden_size + self.other_parameters
+
+    @property
     def num_parameters(self) -> int:
-        """All parameters: linear layers, gains of the norms, embedding, an untied head, and the others."""
+        """All parameters: linear layers, embedding, an untied head, and the small ones."""
         heads = self.embedding_weights * (1 if self.tied_embeddings else 2)
-        norms = (self.num_layers * self.norms_per_layer + 1) * self.hidden_size
-        return self.num_layers * self.layer_weights + norms + heads + self.other_parameters
+        return self.num_layers * self.layer_weights + heads + self.small_parameters
+
+    @property
+    def num_active_parameters(self) -> int:
+        """Parameters that one token goes through: all of them unless there are experts."""
+        return self.num_parameters - self.num_layers * (self.layer_weights - self.active_layer_weights)
 
     def adapter_weights(self, rank: int, targets: tuple[str, ...] = ()) -> int:
-        """Weights of LoRA on ``targets`` of every decoder layer.
+        """Weights of LoRA on ``targets`` of every decoder layer, and of each of its experts.
 
         All linear layers by default, and when no target has one of Llama's names: an upper bound for fused layers.
         """
         shapes = self.linear_shapes
-        named = [name for name in targets if name in shapes]
-        return self.num_layers * sum(rank * sum(shapes[name]) for name in named or shapes)
+        named = [name for name in targets if name in shapes] or list(shapes)
+        copies = {name: self.num_experts if name in MLP else 1 for name in named}
+        return self.num_layers * sum(copies[name] * rank * sum(shapes[name]) for name in named)
+
+
+MLP = {"gate_proj", "up_proj", "down_proj"}
 
 
 @cache
@@ -106,7 +148,7 @@ TIED_FAMILIES = ("gemma", "cohere")
 def shape_of_config(config: Mapping[str, Any], name: str) -> ModelShape:
     """The shape that a Hugging Face ``config.json`` describes.
 
-    Parameters are counted exactly for Llama, Mistral, Qwen2, Qwen3, Phi-3, Gemma (1, 2, 3) and GPT-2, whose tests
+    Parameters are counted exactly for Llama, Mistral, Qwen2, Qwen3, Phi-3, Gemma (1, 2, 3), GPT-2 and MPT, whose tests
     compare; for others up to their biases. ``UserError`` names what is missing, or refuses a mixture of experts.
     """
     config = config.get("text_config") or config
@@ -120,16 +162,16 @@ def shape_of_config(config: Mapping[str, Any], name: str) -> ModelShape:
     for key in ("num_local_experts", "num_experts", "n_routed_experts"):
         if config.get(key):
             raise UserError(
-                f"{name} is a mixture of experts ({key} = {config[key]}), whose arithmetic is not known here.",
+                f"{name} is a mixture of experts ({key} = {config[key]}), whose layers are not known here.",
                 "Choose a dense decoder LM.",
             )
     kind = str(config.get("model_type", ""))
-    hidden, heads = need("hidden_size", "n_embd"), need("num_attention_heads", "n_head")
-    num_layers, gated = need("num_hidden_layers", "n_layer"), kind not in UNGATED_TYPES
+    hidden, heads = need("hidden_size", "n_embd", "d_model"), need("num_attention_heads", "n_head", "n_heads")
+    num_layers, gated = need("num_hidden_layers", "n_layer", "n_layers"), kind not in UNGATED_TYPES
     kv_heads = config.get("num_key_value_heads") or config.get("num_kv_heads")
-    head_dim = config.get("head_dim") or hidden // heads
     inner = config.get("intermediate_size") or config.get("n_inner")
     window, share = _sliding(config, kind, num_layers)
+    context = config.get("max_position_embeddings") or config.get("n_positions") or config.get("max_seq_len")
     shape = ModelShape(
         name=name,
         num_layers=num_layers,
@@ -137,19 +179,34 @@ def shape_of_config(config: Mapping[str, Any], name: str) -> ModelShape:
         intermediate_size=inner or (need("intermediate_size") if gated else 4 * hidden),
         num_heads=heads,
         num_kv_heads=kv_heads or (1 if config.get("multi_query") else heads),
-        head_dim=head_dim,
+        head_dim=config.get("head_dim") or hidden // heads,
         vocab_size=need("vocab_size"),
         tied_embeddings=bool(config.get("tie_word_embeddings", kind in TIED_TYPES or kind.startswith(TIED_FAMILIES))),
         gated_mlp=gated,
         source="config.json",
-        context=config.get("max_position_embeddings") or config.get("n_positions"),
+        context=context,
         sliding_window=window,
         sliding_share=share,
         norms_per_layer=4 if kind.startswith(("gemma2", "gemma3")) else 2,
         qk_norm=kind.startswith(("qwen3", "gemma3")),
         attention_softcap=config.get("attn_logit_softcapping"),
     )
-    return replace(shape, other_parameters=_other_parameters(shape, config, kind))
+    return _with_biases(shape, config, kind)
+
+
+def _with_biases(shape: ModelShape, config: Mapping[str, Any], kind: str) -> ModelShape:
+    """Biases of linear layers and norms, and learned positions."""
+    # transformers' MPT has no biases at all, whatever its configuration says.
+    everywhere = not shape.gated_mlp and kind != "mpt"
+    attention = everywhere or bool(config.get("attention_bias"))
+    return replace(
+        shape,
+        qkv_bias=attention or kind == "qwen2",
+        output_bias=attention,
+        mlp_bias=everywhere or bool(config.get("mlp_bias")),
+        norm_bias=everywhere,
+        learned_positions=(shape.context or 0) if kind == "gpt2" else 0,
+    )
 
 
 def _sliding(config: Mapping[str, Any], kind: str, num_layers: int) -> tuple[int | None, float]:
@@ -170,25 +227,3 @@ def _sliding(config: Mapping[str, Any], kind: str, num_layers: int) -> tuple[int
     else:
         sliding = num_layers
     return (window, sliding / num_layers) if sliding else (None, 0.0)
-
-
-def _other_parameters(shape: ModelShape, config: Mapping[str, Any], kind: str) -> int:
-    """Biases, learned positions, and norms of queries and keys."""
-    outputs = {name: size for name, (size, _) in shape.linear_shapes.items()}
-    biased: set[str] = set()
-    if not shape.gated_mlp:
-        biased = set(outputs)
-    if kind == "qwen2":
-        biased = {"q_proj", "k_proj", "v_proj"}
-    if config.get("attention_bias"):
-        biased |= {"q_proj", "k_proj", "v_proj", "o_proj"}
-    if config.get("mlp_bias"):
-        biased |= {"gate_proj", "up_proj", "down_proj"} & set(outputs)
-    others = shape.num_layers * sum(outputs[name] for name in biased)
-    if not shape.gated_mlp:  # LayerNorm has a bias beside its gain
-        others += (shape.num_layers * shape.norms_per_layer + 1) * shape.hidden_size
-    if shape.qk_norm:
-        others += shape.num_layers * 2 * shape.head_dim
-    if kind == "gpt2":
-        others += (shape.context or 0) * shape.hidden_size
-    return others

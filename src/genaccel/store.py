@@ -1,7 +1,8 @@
 """Files that are written whole or not at all, and the folder of records.
 
-A record is one JSON file with a name of its own, so several writers can share a folder without locks: each writes
-under a temporary name in the same folder, syncs and renames.
+A record is one JSON file with a name of its own, so any number of writers can share a folder, also one on a network
+file system, without locks: each writes under a temporary name in the same folder, syncs, and links the whole file to its
+name, which fails rather than replace another's.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import errno
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from genaccel.errors import UserError
@@ -25,20 +26,59 @@ def write_text(path: Path, text: str) -> None:
 
 def write_bytes(path: Path, data: bytes) -> None:
     """Write ``data`` to ``path`` atomically: temporary name, fsync, rename."""
-    with explain_os_error(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
+    with explain_os_error(path), _part(path, data) as temporary:
+        os.replace(temporary, path)
+        _sync_folder(path.parent)
+
+
+def write_new(path: Path, data: bytes) -> None:
+    """Write ``data`` to ``path`` atomically where nothing is yet; ``UserError`` when another file has that name.
+
+    What is there already with the same content is left as it is.
+    """
+    with explain_os_error(path), _part(path, data) as temporary:
         try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-            os.chmod(temporary, 0o666 & ~_umask())
+            os.link(temporary, path)
+        except FileExistsError:
+            # A network file system may have done it, lost its answer and done it again: then it has our content.
+            if path.read_bytes() != data:
+                raise UserError(f"There is another file {path}.", "Nothing was written.") from None
+        except OSError as error:
+            if error.errno not in NO_LINKS:
+                raise
             os.replace(temporary, path)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                os.unlink(temporary)
-            raise
+        _sync_folder(path.parent)
+
+
+NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK, errno.EXDEV)
+"""What file systems without hard links say."""
+
+
+@contextlib.contextmanager
+def _part(path: Path, data: bytes) -> Iterator[str]:
+    """A synced temporary file with ``data`` beside ``path``, gone when the block ends."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(temporary, 0o666 & ~_umask())
+        yield temporary
+    finally:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make a new name outlive a power failure, where the file system can."""
+    with contextlib.suppress(OSError):
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
 
 
 def _umask() -> int:
@@ -140,7 +180,7 @@ def _sync(file: Path) -> None:
 def write_record(record: Record, folder: Path) -> Path:
     """Store a record in ``folder`` under its own name and return the path."""
     path = folder / f"{record.created[:19].replace(':', '')}-{record.job}-{record.id}.json"
-    write_text(path, record_to_json(record))
+    write_new(path, record_to_json(record).encode("utf-8"))
     return path
 
 
@@ -148,15 +188,40 @@ def read_records(folder: Path) -> tuple[list[Record], list[str]]:
     """All records in ``folder``, oldest first, and one sentence for each file that is not a whole record."""
     if not folder.is_dir():
         raise UserError(
-            f"There is no folder {folder}.", "Name the folder that 'genaccel quantize' wrote its records to."
+            f"There is no folder {folder}.",
+            "Name the folder that 'genaccel quantize' or another run wrote its records to.",
         )
+    return _read_files(sorted(folder.glob("*.json")))
+
+
+def gather_records(places: Sequence[Path]) -> tuple[list[Record], list[str]]:
+    """The records of several folders and files, each record once, oldest first, and sentences about what is none."""
+    found: dict[str, Record] = {}
+    problems: list[str] = []
+    for place in places:
+        records, wrong = _read_files([place]) if place.is_file() else read_records(place)
+        found |= {r.id: r for r in records}
+        problems += wrong
+    return sorted(found.values(), key=lambda r: (r.created, r.id)), problems
+
+
+def _read_files(paths: Sequence[Path]) -> tuple[list[Record], list[str]]:
     records, problems = [], []
-    for path in sorted(folder.glob("*.json")):
+    for path in paths:
         try:
-            records.append(record_from_json(path.read_text(encoding="utf-8"), str(path)))
+            records.append(record_from_json(_read_text(path), str(path)))
         except UserError as error:
             problems.append(str(error))
         except (UnicodeDecodeError, OSError) as error:
             reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
             problems.append(f"The record {path} cannot be read: {reason}.")
     return sorted(records, key=lambda r: (r.created, r.id)), problems
+
+
+def _read_text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        if error.errno != errno.ESTALE:
+            raise
+        return path.read_text(encoding="utf-8")  # another machine touched the file: NFS finds it anew

@@ -96,14 +96,37 @@ def _shown(record: Record, name: str, show: Show) -> str:
     return "-" if figure is None or figure.value is None else show(figure.value)
 
 
+def print_record(record: Record) -> None:
+    """All of a record that a person would ask for: figures, settings by origin, where it ran, what it left."""
+    environment = record.environment
+    console.say(f"{record.label} ({record.job}, record {record.id}, {record.created})")
+    console.say(
+        f"ran on {environment.num_devices} x {environment.accelerator or environment.device}, {environment.host_cpu}"
+    )
+    console.say(
+        f"software: {', '.join(f'{n} {v}' for n, v in environment.packages.items())}, {environment.git_commit or 'no commit'}"
+    )
+    for name, sha256 in record.data.items():
+        console.say(f"data: {name}, sha256 {sha256}")
+    _figures_table(record)
+    rows = [[name, str(s.value), s.origin] for name, s in record.config.items()]
+    console.table("Settings", ["setting", "value", "from"], rows)
+    for name, place in record.artefacts.items():
+        console.say(f"{name}: {place}")
+    for warning in record.warnings:
+        console.say(f"warning: {warning}")
+
+
+def _figures_table(record: Record) -> None:
+    rows = [[f.name, "-" if f.value is None else f"{f.value:.5g}", f.unit, f.kind, f.protocol] for f in record.figures]
+    console.table(record.label, ["figure", "value", "unit", "kind", "protocol"], rows, (1,))
+
+
 def show_figures(record: Record, path: Path) -> None:
     """A record of any job: every figure with its value and protocol, and where it was stored."""
 
     def text() -> None:
-        rows = [
-            [f.name, "-" if f.value is None else f"{f.value:.5g}", f.unit, f.kind, f.protocol] for f in record.figures
-        ]
-        console.table(record.label, ["figure", "value", "unit", "kind", "protocol"], rows, (1,))
+        _figures_table(record)
         for name, place in record.artefacts.items():
             console.say(f"{name}: {place}")
         console.say(f"Record: {path}")
@@ -111,3 +134,27 @@ def show_figures(record: Record, path: Path) -> None:
     for warning in record.warnings:
         console.warn(warning)
     console.emit([asdict(record)], text)
+
+
+DUST_QUALITY = ("crps", "power_mid_k", "power_high_k", "psnr", "ssim", "spread_skill")
+DUST_METHODS = ("bicubic", "regression", "diffusion")
+
+
+def print_dust(record: Record) -> None:
+    """A super-resolver: what it was judged by, method beside method, or how fast it trained."""
+    if record.figure("diffusion_crps") is None:
+        speed, loss = record.figure("train_images_per_second"), record.figure("last_loss")
+        shown = [f"{f.value:.4g} {f.unit}".strip() for f in (speed, loss) if f and f.value is not None]
+        console.say(f"{record.label}: {' trained, last loss '.join(shown)} (measured)")
+        return
+    rows = [
+        [method, *(_shown(record, f"{method}_{name}", lambda v: f"{v:.3f}") for name in DUST_QUALITY)]
+        for method in DUST_METHODS
+        if record.figure(f"{method}_crps") is not None
+    ]
+    titles = ["", "CRPS", "P(k) mid / truth", "P(k) high / truth", "PSNR, dB", "SSIM", "spread/skill"]
+    console.table(record.label, titles, rows, tuple(range(1, len(titles))))
+    protocol = next(f.protocol for f in record.figures if f.name == "diffusion_crps")
+    console.say(
+        f"  {protocol}; measured. PSNR and SSIM favour blur: read them beside CRPS (lower is better) and P(k) (1 is right)"
+    )

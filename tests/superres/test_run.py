@@ -16,8 +16,9 @@ from safetensors.torch import load_file
 
 from genaccel.store import read_records
 from genaccel.superres.synthetic import synthetic_dust
+from genaccel.train.probing import Arithmetic, Probe
 
-FAST = ("--patch", "16", "--factor", "2", "--global-batch", "4", "--learning-rate", "2e-3")
+FAST = ("--patch", "16", "--factor", "2", "--global-batch", "4", "--learning-rate", "2e-3", "--no-probe")
 
 
 @pytest.fixture(scope="module")
@@ -50,6 +51,7 @@ def test_it_learns_and_samples_maps_in_their_units(run, maps, tmp_path):
     losses = record["details"]["curves"]["loss"]
     assert np.mean(losses[-15:]) < 0.85 * np.mean(losses[:15])
     assert figures["train_images_per_second"] > 0
+    assert figures["step_flops"] == 4 * record["details"]["flops_per_image"]
     assert not set(record["details"]["maps"]["train"]) & set(record["details"]["maps"]["test"])
 
     header = WCS(naxis=2)
@@ -84,12 +86,21 @@ def test_two_processes_learn_the_same(maps, tmp_path):
     start(tmp_path, maps, *FAST, "--steps", 10, "--runs", "one", "--output", "a")
     start(tmp_path, maps, *FAST, "--steps", 10, "--runs", "two", "--output", "b", "--strategy", "ddp", "--processes", 2)
     start(tmp_path, maps, *FAST, "--steps", 10, "--runs", "small", "--output", "c", "--micro-batch", 1)
+    sharded = ("--strategy", "fsdp", "--processes", 2)
+    start(tmp_path, maps, *FAST, "--steps", 10, "--runs", "shards", "--output", "d", *sharded)
     alone = losses_in(tmp_path / "one")
     assert losses_in(tmp_path / "two") == pytest.approx(alone, rel=1e-5)
     assert losses_in(tmp_path / "small") == pytest.approx(alone, rel=1e-5)
+    assert losses_in(tmp_path / "shards") == pytest.approx(alone, rel=1e-5)
+    whole, gathered = (load_file(tmp_path / name / "model.safetensors") for name in ("a", "d"))
+    assert {name: t.shape for name, t in gathered.items()} == {name: t.shape for name, t in whole.items()}
+    assert all(torch.allclose(gathered[name], whole[name], atol=1e-5) for name in whole)
 
 
-def test_resumed_equals_uninterrupted_running_mean_included(run, maps, tmp_path):
+@pytest.mark.parametrize("channels_last", [False, True])
+def test_resumed_equals_uninterrupted_running_mean_included(run, maps, tmp_path, monkeypatch, channels_last):
+    chosen = Probe(Arithmetic(channels_last=channels_last), {})
+    monkeypatch.setattr("genaccel.superres.run._probe", lambda *_: chosen)
     common = ("superres", "train", maps, *FAST)
     assert run(*common, "--steps", 8, "--output", "whole", "--runs", "r1")[0] == 0
     assert (
@@ -114,6 +125,7 @@ def test_resumed_equals_uninterrupted_running_mean_included(run, maps, tmp_path)
         (("--preset", "huge"), "no size 'huge'"),
         (("--ema", 1), "--ema is 1"),
         (("--minutes", 0), "--minutes is 0"),
+        (("--strategy", "zero3", "--processes", 2), "not zero3"),
     ],
 )
 def test_bad_input_is_one_sentence(run, maps, options, sentence):
@@ -129,3 +141,42 @@ def test_too_few_areas_and_no_model(run, maps, tmp_path):
     code, _, err = run("superres", "sample", maps / "synthetic-0-0.npy", "--model", "nowhere")
     assert code == 2
     assert "holds no super-resolution model" in err
+
+
+def test_what_trains_fastest_is_measured_and_told(run, maps, tmp_path):
+    code, out, err = run("superres", "train", maps, *FAST[:-1], "--steps", 2, "--json")
+    assert code == 0, err
+    arithmetic = json.loads(out)[0]["details"]["arithmetic"]
+    assert set(arithmetic["probed_step_seconds"]) == {
+        f"{precision}, {layout}" for precision in ("fp32", "bf16") for layout in ("contiguous", "channels last")
+    }
+    assert f"Arithmetic: {arithmetic['chosen']} (measured:" in err
+
+
+def test_a_model_of_another_factor_and_too_little_memory(run, maps, tmp_path, monkeypatch):
+    assert run("superres", "train", maps, *FAST, "--steps", 1, "--output", "model")[0] == 0
+    low = maps / "synthetic-0-0.npy"
+    code, _, err = run("superres", "sample", low, "--model", "model", "--factor", 4)
+    assert code == 2
+    assert "enlarges 2 times, not 4 times" in err
+    monkeypatch.setattr("genaccel.devices.cpu.memory_bytes", lambda: 8_000_000)
+    code, _, err = run("superres", "sample", low, "--model", "model", "--members", 2, "--steps", 2)
+    assert code == 0, err
+    np.save("wide.npy", np.ones((200, 200)))
+    code, _, err = run("superres", "sample", "wide.npy", "--model", "model", "--members", 1, "--steps", 2)
+    assert code == 2
+    assert "Tiles of 256 pixels do not fit" in err
+    assert "Use --tile 96" in err
+    code, _, err = run("superres", "sample", "wide.npy", "--model", "model", "--members", 8)
+    assert code == 2
+    assert "fewer --members" in err
+
+
+@pytest.mark.slow
+@pytest.mark.distributed
+def test_scaling_trains_with_every_number_of_processes(maps, tmp_path):
+    done = start(tmp_path, maps, *FAST, "--steps", 4, "--scaling", "1,2", "--json")
+    one, two = json.loads(done.stdout)
+    assert (one["processes"], two["processes"]) == (1, 2)
+    assert one["efficiency"] == 1
+    assert two["efficiency"] == pytest.approx(two["per_second"] / 2 / one["per_second"])

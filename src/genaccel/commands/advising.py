@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Literal
 from cyclopts import App
 
 from genaccel import console
-from genaccel.commands import app
 
 if TYPE_CHECKING:
     from genaccel.advise import Advice, Ranking
@@ -20,7 +19,6 @@ advise = App(
     help="Ranked advice with predicted figures, what rules the rest out, and the evidence.",
     help_format="plaintext",
 )
-app.command(advise)
 
 
 @advise.command

@@ -7,7 +7,7 @@ from typing import Annotated
 from cyclopts import App
 
 from genaccel import console
-from genaccel.commands import Flat, app
+from genaccel.commands import Flat
 from genaccel.errors import UserError
 from genaccel.predict.asked import AskedFinetuning, AskedInference, AskedSuperres
 
@@ -16,7 +16,6 @@ predict = App(
     help="Time, memory and cost on accelerators that are not here. Values separated by commas make a table.",
     help_format="plaintext",
 )
-app.command(predict)
 
 
 @predict.command

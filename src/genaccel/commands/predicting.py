@@ -8,13 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from genaccel import console
-from genaccel.commands import app
 
 if TYPE_CHECKING:
     from genaccel.predict.validate import Validation
 
 
-@app.command
 def validate(
     *,
     rows: Annotated[tuple[Path, ...], Parameter(negative_iterable=())] = (),
@@ -114,7 +112,6 @@ def _show(result: Validation, worst: int) -> None:
     )
 
 
-@app.command
 def calibrate(
     *, rows: Annotated[tuple[Path, ...], Parameter(negative_iterable=())] = (), package: bool = False
 ) -> None:

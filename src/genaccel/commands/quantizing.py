@@ -9,14 +9,13 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from genaccel import console
-from genaccel.commands import Flat, app
+from genaccel.commands import Flat
 from genaccel.evaluate.config import EvaluateConfig, JudgeConfig
 from genaccel.origins import settings
 from genaccel.quantize.config import QuantizeConfig
-from genaccel.summary import print_table, show_records
+from genaccel.summary import print_dust, print_table, show_records
 
 
-@app.command
 def quantize(config: Annotated[QuantizeConfig, Flat], judge: Annotated[JudgeConfig, Flat] = JudgeConfig()) -> None:  # noqa: B008
     """Quantize a model, judge it beside FP32, and leave a record (and, with --output, a checkpoint)."""
     from genaccel.quantize.run import prepare, run
@@ -25,7 +24,6 @@ def quantize(config: Annotated[QuantizeConfig, Flat], judge: Annotated[JudgeConf
     show_records([r for r in (outcome.baseline, outcome.record) if r], outcome.path)
 
 
-@app.command
 def evaluate(config: Annotated[EvaluateConfig, Flat], judge: Annotated[JudgeConfig, Flat] = JudgeConfig()) -> None:  # noqa: B008
     """Judge a model or a quantized checkpoint by perplexity, tasks and speed, and leave a record."""
     from genaccel.quantize.baseline import evaluate_model, prepare_evaluation
@@ -34,7 +32,6 @@ def evaluate(config: Annotated[EvaluateConfig, Flat], judge: Annotated[JudgeConf
     show_records([record], path)
 
 
-@app.command
 def sensitivity(config: Annotated[QuantizeConfig, Flat], *, to: Path = Path("sensitivity.json")) -> None:
     """Score every decoder layer (phase 1) and write the report.
 
@@ -58,7 +55,6 @@ def sensitivity(config: Annotated[QuantizeConfig, Flat], *, to: Path = Path("sen
     console.emit(asdict(report), text)
 
 
-@app.command
 def plan(config: Annotated[QuantizeConfig, Flat], *, to: Path = Path("plan.toml")) -> None:
     """Make a precision plan (phase 2) from a sensitivity report, or measure that first, and write it for editing.
 
@@ -86,17 +82,17 @@ def plan(config: Annotated[QuantizeConfig, Flat], *, to: Path = Path("plan.toml"
     console.emit(asdict(made) | {"tensor_bytes": size, "compression": layout.fp32_bytes / size}, text)
 
 
-@app.command
 def reproduce(
     *,
     models: tuple[str, ...] = ("smollm2-135m",),
     shares: tuple[float, ...] = (0.5,),
     real: tuple[str, ...] = ("cpu",),
     judge: Annotated[JudgeConfig, Flat] = JudgeConfig(),  # noqa: B008
+    dust_minutes: float | None = None,
     runs: Path = Path("runs"),
     output: Annotated[Path, Parameter(alias="-o")] = Path("report.html"),
 ) -> None:
-    """Redo the study's quantization table: FP32, then cpu, a100 and gaudi2, fake, and real where it can run here.
+    """Redo the study: its quantization table (FP32, then cpu, a100 and gaudi2, fake and real), and super-resolution of dust.
 
     Parameters
     ----------
@@ -106,19 +102,25 @@ def reproduce(
         Shares of layers in the higher precision.
     real
         Targets whose formats are also stored and computed, on this machine's device.
+    dust_minutes
+        Also train a super-resolver of dust maps for this long, and judge it.
     runs
         Folder for the records.
     output
         HTML report to write.
     """
     from genaccel.report import write_report
-    from genaccel.reproduce import quantization_study
+    from genaccel.reproduce import dust_study, quantization_study
 
-    records = quantization_study(models, shares, real, judge, runs)
+    quantized = quantization_study(models, shares, real, judge, runs)
+    dust = [] if dust_minutes is None else dust_study(dust_minutes, runs)
+    records = quantized + dust
     write_report(records, output)
 
     def text() -> None:
-        print_table(records)
+        print_table(quantized)
+        for record in dust:
+            print_dust(record)
         console.say(f"Records in {runs}, report: {output}")
 
     console.emit({"records": [r.id for r in records], "report": str(output)}, text)

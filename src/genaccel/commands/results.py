@@ -5,50 +5,69 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
 from genaccel import console
 from genaccel.commands import app
+from genaccel.commands.recording import gathered
 from genaccel.errors import UserError, did_you_mean
 from genaccel.origins import settings
 
 
-@app.command
-def report(runs: Path = Path("runs"), *, output: Annotated[Path, Parameter(alias="-o")] = Path("report.html")) -> None:
-    """Write one self-contained HTML report from a folder of records.
+def report(
+    *runs: Path,
+    output: Annotated[Path | None, Parameter(alias="-o")] = None,
+    format: Literal["html", "md", "csv"] = "html",
+    figures: Path | None = None,
+    rows: Annotated[tuple[Path, ...], Parameter(consume_multiple=True)] = (),
+) -> None:
+    """Write one self-contained report of records, and of predictions and published numbers beside them.
 
     Parameters
     ----------
     runs
-        Folder of records.
+        Folders of records, or their files.
     output
-        HTML file to write.
+        File to write; by default report.html, report.md or report.csv.
+    format
+        html, md (Markdown: the same tables without pictures) or csv (a row for every figure).
+    figures
+        Folder for the figures as PDF files.
+    rows
+        Files (.json, .csv) of predicted and published numbers to show beside the records.
     """
-    from genaccel.report import write_report
-    from genaccel.store import read_records
+    from genaccel.export import write_export
+    from genaccel.report.html import content_of, render, write_figures
+    from genaccel.report.markdown import to_markdown
+    from genaccel.report.rows import read_rows
+    from genaccel.store import write_text
 
-    records, problems = read_records(runs)
-    for problem in problems:
-        console.warn(problem)
-    if not records:
-        raise UserError(f"There are no records in {runs}.", "Run 'genaccel quantize' first.")
-    write_report(records, output)
+    others = [row for path in rows for row in read_rows(path)]
+    records = gathered(runs)
+    path = output or Path(f"report.{format}")
+    content = content_of(records, others) if format != "csv" or figures else None
+    if format == "csv":
+        write_export(records, "csv", path)
+    elif content is not None:
+        write_text(path, render(content) if format == "html" else to_markdown(content))
+    drawn = write_figures(content, figures) if content is not None and figures is not None else []
     console.emit(
-        {"report": str(output), "records": len(records)},
-        lambda: console.say(f"Report of {len(records)} records: {output}"),
+        {"report": str(path), "records": len(records), "figures": [str(p) for p in drawn]},
+        lambda: console.say(
+            f"Report of {len(records)} records: {path}" + (f"; {len(drawn)} figures in {figures}" if drawn else "")
+        ),
     )
 
 
-@app.command(name="list")
 def list_(what: str | None = None) -> None:
-    """Show devices and what was probed on them, models, texts, formats, metrics and targets.
+    """Show what there is: devices, models, texts, formats, metrics, targets, and the catalogue of hardware.
 
     Parameters
     ----------
     what
-        One of devices, models, texts, tasks, formats, metrics, targets; all by default.
+        One of devices, models, texts, tasks, formats, metrics, targets, accelerators, clusters; all by default.
     """
     from genaccel.inventory import SECTIONS, inventory
 
@@ -64,7 +83,6 @@ def list_(what: str | None = None) -> None:
     console.emit(found, text)
 
 
-@app.command
 def check(*command: str) -> None:
     """Validate a run without running it: 'genaccel check quantize MODEL ...' with the flags the run would have.
 

@@ -109,7 +109,8 @@ def _launch(train: TrainConfig) -> None:
     from genaccel.launch.local import launch
 
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    threads = max(1, allowed // train.processes)  # a job may use fewer cores than the machine has
+    # A job may use fewer cores than the machine has; what the user says of threads holds.
+    threads = int(os.environ.get("OMP_NUM_THREADS") or max(1, allowed // train.processes))
     with tempfile.TemporaryDirectory(prefix="genaccel-") as folder:
         os.environ[RUN_FOLDER] = folder
         launch(sys.argv[1:], train.processes, Path(folder), threads)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from genaccel import console
-from genaccel.commands import Flat, app
+from genaccel.commands import Flat
 from genaccel.commands.starting import say_how_to_go_on, train_in_processes
 from genaccel.finetune.config import FinetuneConfig
 from genaccel.origins import settings
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from genaccel.launch.ranks import Ranks
 
 
-@app.command
 def finetune(
     config: Annotated[FinetuneConfig, Flat],
     train: Annotated[TrainConfig, Flat] = TrainConfig(),  # noqa: B008
@@ -66,7 +65,7 @@ def _work(prepared: Prepared, ranks: Ranks | None, heartbeat: Heartbeat | None) 
 
 
 def _run_grid(config: FinetuneConfig, grid: tuple[str, ...]) -> None:
-    from genaccel.finetune.study import run_grid
+    from genaccel.train.study import run_grid
 
     records = run_grid(sys.argv[1:], grid, config.runs)
     console.emit([asdict(r) for r in records], lambda: print_training(records))

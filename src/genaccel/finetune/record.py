@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -12,7 +10,7 @@ from genaccel.hardware import accelerator_of
 from genaccel.predict.operators import training_work
 from genaccel.records import Environment, Figure, Record, Setting, package_versions
 from genaccel.train.meter import Step, step_samples
-from genaccel.train.result import curves, speed_figures
+from genaccel.train.result import arithmetic_figures, curves, memory_figure, speed_figures, spread_warnings
 
 if TYPE_CHECKING:
     from genaccel.finetune.prepare import Prepared
@@ -20,11 +18,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Measured:
-    """A run's measurements: steps by rank, peak memory by rank, energy of the first process's device, held-out results."""
+    """A run's measurements: steps by rank, peak memory by rank, energy, held-out results."""
 
     by_rank: list[list[Step]]
     peak_bytes: list[float]
-    joules: float | None
+    energy: Figure
     before: dict[str, Any] | None
     after: dict[str, Any]
     losses: Sequence[float]
@@ -44,7 +42,7 @@ def make_record(
         figures += _work(prepared, measured, environment)
     figures += _memory(prepared, measured, environment)
     figures += _losses(measured)
-    figures.append(_energy(measured))
+    figures.append(measured.energy)
     card = accelerator_of(environment.accelerator)
     return Record(
         job="finetune",
@@ -55,6 +53,7 @@ def make_record(
         config=settings,
         environment=environment,
         figures=tuple(figures),
+        data={config.dataset: prepared.data.sha256},
         details={
             "model_fingerprint": fingerprint,
             "data": {
@@ -74,44 +73,30 @@ def make_record(
             "memory_estimate": prepared.memory.as_dict(),
         },
         artefacts={} if config.output is None else {"model": str(config.output)},
-        warnings=(*prepared.warnings, *_warnings(figures)),
+        warnings=(*prepared.warnings, *spread_warnings(figures)),
     )
 
 
 def _work(prepared: Prepared, measured: Measured, environment: Environment) -> list[Figure]:
-    """Arithmetic of a step and its share of the device's dense peak, where the catalogue knows that."""
-    config, train_config = prepared.config, prepared.train_config
+    """Arithmetic of the measured steps, and how much of the device's peak that is."""
+    config, train_config, plan = prepared.config, prepared.train_config, prepared.plan
     seconds, _ = step_samples(measured.by_rank, train_config.warmup_steps)
     rank = config.lora_rank if config.lora else None
-    plan = prepared.plan
     work = [
         training_work(
             prepared.shape, plan.document_lengths_of_step(s), plan.num_targets_of_step(s), rank, config.lora_targets
         ).model
         for s in (step.step for step in measured.by_rank[0][seconds.num_warmup :])
     ]
-    how = "arithmetic of the model in a step over all devices, attention causal, recomputation not counted; median"
-    figures = [Figure("step_flops", statistics.median(work), "FLOP", "predicted", how)]
-    card = accelerator_of(environment.accelerator)
-    peak = card.peak_flops.get(train_config.precision) if card else None
-    if card is None or peak is None:
-        note = f"no dense {train_config.precision} peak is known for {environment.accelerator}"
-        return [*figures, Figure("mfu", None, "", "measured", "share of the dense peak", note=note)]
-    attained = peak * environment.num_devices
-    share = statistics.median(w / s / attained for w, s in zip(work, seconds.values, strict=True))
-    assert share <= 1, f"{share:.2f} of the peak of {card.name} cannot be: the arithmetic or the peak is wrong"
-    protocol = f"model arithmetic over time and the dense {train_config.precision} peak of {environment.num_devices} {card.name}"
-    return [*figures, Figure("mfu", share, "", "measured", protocol)]
+    how = "arithmetic of the model in a step over all devices, attention causal, recomputation not counted"
+    return arithmetic_figures(work, seconds, train_config.precision, environment, how)
 
 
 def _memory(prepared: Prepared, measured: Measured, environment: Environment) -> list[Figure]:
-    known = [p for p in measured.peak_bytes if math.isfinite(p)]
-    scope = "resident set of a process" if environment.device == "cpu" else "allocated on a device"
+    estimate = prepared.memory.total_bytes
     return [
-        Figure(
-            "peak_memory_bytes", max(known, default=None), "B", "measured", f"peak while training, {scope}, largest"
-        ),
-        Figure("estimated_memory_bytes", prepared.memory.total_bytes, "B", "predicted", "before loading, one process"),
+        memory_figure(measured.peak_bytes, environment),
+        Figure("estimated_memory_bytes", estimate, "B", "predicted", "before loading, one process"),
     ]
 
 
@@ -130,21 +115,8 @@ def _losses(measured: Measured) -> list[Figure]:
     return found
 
 
-def _energy(measured: Measured) -> Figure:
-    note = "" if measured.joules is not None else "the device does not tell"
-    protocol = "device of the first process, all steps, checkpoints included"
-    return Figure("energy_joules", measured.joules, "J", "measured", protocol, note=note)
-
-
 def _answers(ask: str | None, measured: Measured) -> dict[str, Any]:
     if ask is None:
         return {}
     before = (measured.before or {}).get("answer")
     return {"prompt": ask, "before": before, "after": measured.after.get("answer")}
-
-
-def _warnings(figures: Sequence[Figure]) -> tuple[str, ...]:
-    spread = next((f.spread for f in figures if f.name == "step_seconds"), None)
-    if spread is not None and spread > 0.10:
-        return (f"the length of a step varies by {spread:.0%} (interquartile range over median)",)
-    return ()

@@ -23,6 +23,7 @@ from genaccel.train.engine import DTYPES
 from genaccel.train.group import Group, join, leave
 from genaccel.train.loop import Outcome, Run, train
 from genaccel.train.meter import Meter, Step, gather_steps
+from genaccel.train.result import energy_figure
 from genaccel.train.resuming import forget, go_on, identity_of, told_to_end
 from genaccel.train.strategies import STREAMED, wrap
 from genaccel.train.traffic import Traffic, record_collectives
@@ -87,7 +88,7 @@ def run(
         energy = device.energy_joules()
         with _progress(loop, group):
             outcome = train(loop)
-        used = _difference(energy, device.energy_joules())
+        used = energy_figure(energy, device.energy_joules())
         if outcome.ended_early:
             leave(group, built, loop)
             return Finished(None, None, outcome)
@@ -206,10 +207,3 @@ def _progress(loop: Run, group: Group) -> Iterator[None]:
 
         loop.show = show
         yield
-
-
-def _difference(before: float | None, after: float | None) -> float | None:
-    """Joules between two readings; None where a counter is missing or began anew."""
-    if before is None or after is None or after < before:
-        return None
-    return after - before

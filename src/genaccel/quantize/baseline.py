@@ -14,7 +14,7 @@ from genaccel.evaluate.paired import check_alike, data_of, example_lines, load_b
 from genaccel.evaluate.run import EvaluateConfig, JudgeConfig, Judgement, Resume, judge
 from genaccel.models import LoadedModel, ModelSource
 from genaccel.quantize import checkpoint
-from genaccel.records import Environment, Figure, Record, Setting, settings_of
+from genaccel.records import Environment, Figure, Record, Setting, data_hashes, settings_of
 from genaccel.store import check_writable, read_records, write_record, write_text
 
 
@@ -69,6 +69,7 @@ def _fp32_record(
             Figure("tensor_bytes", size, "B", "measured", "all tensors in fp32, tied ones once"),
             *judgement.figures,
         ),
+        data=data_hashes(judgement.details),
         details={"model_fingerprint": fingerprint, **judgement.details},
         warnings=judgement.warnings,
     )
@@ -147,6 +148,7 @@ def _checkpoint_record(
         config=settings,
         environment=environment,
         figures=(*sizes, *judgement.figures),
+        data=data_hashes(judgement.details),
         details={"checkpoint": folder, "kernels": kernels, **judgement.details},
         warnings=judgement.warnings,
     )

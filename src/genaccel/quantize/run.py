@@ -20,7 +20,7 @@ from genaccel.quantize.baseline import fp32_baseline, resume_of
 from genaccel.quantize.config import QuantizeConfig
 from genaccel.quantize.planner import Allocation, make_plan
 from genaccel.quantize.sensitivity import METRICS, SensitivitySettings, measure_sensitivity
-from genaccel.records import Figure, Kind, Record, Setting, settings_of
+from genaccel.records import Figure, Kind, Record, Setting, data_hashes, settings_of
 from genaccel.store import check_output_folder, check_writable, whole_folder, write_record, write_text
 from genaccel.weights import Weights
 
@@ -131,6 +131,7 @@ def run(prepared: Prepared, settings: dict[str, Setting] | None = None) -> Outco
         config=settings,
         environment=environment,
         figures=(*_size_figures(prepared, formats, loaded, config.mode), *_seconds(seconds), *judgement.figures),
+        data=data_hashes(judgement.details),
         details={
             "model_fingerprint": fingerprint,
             "sensitivity": _sensitivity_details(sensitivity),

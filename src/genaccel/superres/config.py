@@ -32,6 +32,9 @@ class SuperresConfig:
         Side of the high-resolution patches that are trained on, in pixels.
     minutes
         Train for this long (wall clock) instead of a number of steps.
+    probe
+        Measure which precision, memory layout and (on a GPU) compilation trains fastest here and use it; --no-probe, and any
+        --precision but fp32, leave the precision as it is told.
     ema
         Decay of the running mean of the weights that is used in the end.
     output
@@ -49,6 +52,7 @@ class SuperresConfig:
     factor: int = 4
     patch: int = 64
     minutes: float | None = None
+    probe: bool = True
     ema: float = 0.995
     output: Path = Path("superres-model")
     device: str = "auto"
@@ -90,6 +94,8 @@ class SampleConfig:
         FITS or .npy files; of a HEALPix table, patches are taken.
     model
         Folder of a trained model.
+    factor
+        How many times as many pixels along a side are wanted; a model of another factor is refused.
     members
         Draws of the ensemble.
     steps
@@ -111,6 +117,7 @@ class SampleConfig:
     maps: tuple[Path, ...]
     _: KW_ONLY
     model: Path = Path("superres-model")
+    factor: int | None = None
     members: int = 8
     steps: int = 10
     preserve_flux: bool = True
@@ -122,9 +129,9 @@ class SampleConfig:
 
     def check(self) -> None:
         """Raise ``UserError`` for the first value that cannot work."""
-        for name, value in (("members", self.members), ("steps", self.steps), ("patches", self.patches)):
-            if value < 1:
-                raise UserError(f"--{name} is {value}, but it must be at least 1.", "")
+        for name, least in (("members", 1), ("steps", 1), ("patches", 1), ("tile", 32)):
+            if getattr(self, name) < least:
+                raise UserError(f"--{name} is {getattr(self, name)}, but it must be at least {least}.", "")
 
 
 @dataclass(frozen=True)
@@ -164,3 +171,9 @@ class JudgeMapsConfig:
     device: str = "auto"
     runs: Path = Path("runs")
     seed: int = 0
+
+    def check(self) -> None:
+        """Raise ``UserError`` for the first value that cannot work."""
+        for name in ("members", "steps", "limit"):
+            if getattr(self, name) < 1:
+                raise UserError(f"--{name} is {getattr(self, name)}, but it must be at least 1.", "")

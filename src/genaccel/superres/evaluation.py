@@ -16,6 +16,7 @@ from genaccel.superres import quality
 from genaccel.superres.maps import Brightness, DustMap, block_mean, cropped
 from genaccel.superres.resolver import Resolver
 from genaccel.superres.sampling import Ensemble, super_resolve
+from genaccel.superres.showing import spectra_of
 
 METHODS = ("bicubic", "regression", "diffusion")
 BANDS = {"mid": (0.125, 0.25), "high": (0.25, 0.5)}
@@ -136,19 +137,10 @@ def write_pictures(path: Path, judged: Sequence[Judged], brightness: Brightness)
 
 def _spectra(axes: Any, judged: Sequence[Judged], brightness: Brightness) -> None:
     """Power over the truth's by wavenumber, mean over maps: 1 is right."""
-    picks: tuple[tuple[str, str, Callable[[Judged], np.ndarray]], ...] = (
-        ("bicubic", "s", lambda j: j.bicubic),
-        ("regression", "^", lambda j: j.ensemble.regression),
-        ("a member", "o", lambda j: np.asarray(j.ensemble.members[0])),
-    )
-    for label, marker, pick in picks:
-        ratios = []
-        for one in judged:
-            k, ours = quality.power_spectrum(brightness.forward(pick(one)))
-            _, theirs = quality.power_spectrum(brightness.forward(one.truth.values))
-            ratios.append((k, ours / theirs))
-        same = [r for k, r in ratios if len(k) == len(ratios[0][0])]
-        axes.plot(ratios[0][0], np.mean(same, axis=0), marker=marker, markersize=4, label=label)
+    found = spectra_of(judged, brightness)
+    k = found.pop("k")
+    for (label, ratios), marker in zip(found.items(), "s^o", strict=True):
+        axes.plot(k, ratios, marker=marker, markersize=4, label=label)
     axes.axhline(1.0, color="black", linewidth=0.7, linestyle="--")
     axes.set_yscale("log")
     axes.set_xlabel("wavenumber, cycles per pixel")

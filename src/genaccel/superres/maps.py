@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -36,6 +37,15 @@ class DustMap:
         """(height, width)."""
         height, width = self.values.shape
         return int(height), int(width)
+
+
+def sha256_of(maps: Sequence[DustMap]) -> str:
+    """Tells maps apart by what is in them, names left out."""
+    digest = hashlib.sha256()
+    for one in maps:
+        digest.update(repr((one.shape, one.unit)).encode())
+        digest.update(np.where(one.valid, one.values, np.nan).astype(np.float64).tobytes())
+    return digest.hexdigest()
 
 
 @dataclass(frozen=True)

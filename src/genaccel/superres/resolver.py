@@ -1,7 +1,8 @@
 """The super-resolver: a regression mean and a diffusion of what is left, in standardized brightness.
 
 Both networks see the low-resolution map, enlarged. The regression learns the mean; the diffusion learns the residual
-around it, divided by its typical size, so that one noise level fits all maps.
+around it, divided by its typical size, so that one noise level fits all maps. SR3, the classical baseline, has no
+regression: its one network draws the map itself.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from genaccel.store import RESOLVER_MARK, whole_folder, write_text
 from genaccel.superres.maps import Brightness
 from genaccel.superres.network import UNet, find_size
 from genaccel.superres.process import Noise, find_process
+from genaccel.train.probing import Arithmetic
 
 INFO, WEIGHTS = RESOLVER_MARK, "model.safetensors"
 KIND = "genaccel superres"
@@ -48,10 +50,8 @@ class Resolver(nn.Module):
         super().__init__()
         self.info, self.process = info, find_process(info.process)
         size = find_size(info.size)
-        # SR3 draws the map itself; the others draw what the regression left.
-        self.draws_residual = info.process != "sr3"
-        self.regression = UNet(size, 1, 1)
-        self.diffusion = UNet(size, 1, 2)
+        self.regression = None if info.process == "sr3" else UNet(size, 1, 1)
+        self.diffusion = UNet(size, 1, 1 if self.regression is None else 2)
         self.register_buffer("residual_scale", torch.ones(()))
 
     def enlarge(self, low: torch.Tensor) -> torch.Tensor:
@@ -60,6 +60,8 @@ class Resolver(nn.Module):
 
     def mean(self, large: torch.Tensor) -> torch.Tensor:
         """The regression's map: the enlarged one and a correction."""
+        if self.regression is None:
+            return large
         none = torch.zeros_like(large)
         out: torch.Tensor = large + self.regression(none, large.new_zeros(len(large)), large)
         return out
@@ -67,20 +69,38 @@ class Resolver(nn.Module):
     def forward(self, low: torch.Tensor, high: torch.Tensor, noise: Noise) -> torch.Tensor:
         """Loss of every map, [maps]: the regression's squared error and the diffusion's, which does not pull the mean."""
         large = self.enlarge(low)
+        if self.regression is None:
+            return self.process.loss(self.diffusion, high, large, noise)
         mean = self.mean(large)
         regression = (mean - high).square().flatten(1).mean(1)
         mean = mean.detach()
-        x = (high - mean) / self.residual_scale if self.draws_residual else high
-        diffusion = self.process.loss(self.diffusion, x, torch.cat([large, mean], dim=1), noise)
-        return regression / self.residual_scale**2 + diffusion
+        x = (high - mean) / self.residual_scale
+        return regression / self.residual_scale**2 + self.process.loss(
+            self.diffusion, x, torch.cat([large, mean], dim=1), noise
+        )
 
     @torch.no_grad()
     def draw(self, low: torch.Tensor, noise: torch.Tensor, num_steps: int) -> tuple[torch.Tensor, torch.Tensor]:
         """(a draw for every map, the regression's mean). ``noise`` has the shape of the result, unit variance."""
         large = self.enlarge(low)
         mean = self.mean(large)
+        if self.regression is None:
+            return self.process.sample(self.diffusion, noise, large, num_steps), mean
         x = self.process.sample(self.diffusion, noise, torch.cat([large, mean], dim=1), num_steps)
-        return (mean + x * self.residual_scale if self.draws_residual else x), mean
+        return mean + x * self.residual_scale, mean
+
+    @property
+    def bytes_per_pixel(self) -> float:
+        """Memory that drawing takes for every pixel of a tile, roughly: what the finest level keeps and works with."""
+        return 4 * 8 * float(max(c / 4**level for level, c in enumerate(find_size(self.info.size).channels, start=1)))
+
+    def compute_with(self, arithmetic: Arithmetic) -> None:
+        """Lay the networks out in memory, and compile them, as ``arithmetic`` says; the names of weights stay."""
+        layout = torch.channels_last if arithmetic.channels_last else torch.contiguous_format
+        self.to(memory_format=layout)  # type: ignore[call-overload]
+        for network in (self.regression, self.diffusion):
+            if arithmetic.compiled and network is not None:
+                network.compile()
 
 
 def save_resolver(folder: Path, resolver: Resolver, weights: dict[str, torch.Tensor]) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from genaccel.console import format_bytes
 from genaccel.errors import UserError
 from genaccel.superres.maps import DustMap
 from genaccel.superres.resolver import Resolver
@@ -82,6 +83,28 @@ def super_resolve(
     masked = ~np.repeat(np.repeat(low.valid, factor, axis=0), factor, axis=1)
     members[:, masked], regression[masked] = np.nan, np.nan
     return Ensemble(members, regression)
+
+
+def check_memory(
+    resolver: Resolver, shape: tuple[int, int], num_members: int, tile: int, available: int | None
+) -> None:
+    """Refuse what would not fit: the ensemble of the whole map, and the network's activations of the tiles computed at once."""
+    factor = resolver.info.factor
+    height, width = (n * factor for n in shape)
+    # Noise, draws and flux in double precision, once before and once after flux is preserved.
+    whole = height * width * num_members * (4 + 4 + 8 + 8)
+    pixels = min(tile, height) * min(tile, width) * min(BATCH, num_members)
+    tiles = pixels * resolver.bytes_per_pixel
+    if available is None or whole + tiles <= available:
+        return
+    asked = f"{format_bytes(whole + tiles)} would be needed (predicted), but {format_bytes(available)} are available."
+    if whole > available / 2:
+        raise UserError(
+            f"{num_members} members of {height} x {width} pixels do not fit: {asked}",
+            "Ask for fewer --members, or cut the map into parts.",
+        )
+    smaller = max(32, int((available - whole) / resolver.bytes_per_pixel / min(BATCH, num_members)) ** 0.5 // 32 * 32)
+    raise UserError(f"Tiles of {tile} pixels do not fit: {asked}", f"Use --tile {smaller:.0f}.")
 
 
 def _filled(low: DustMap) -> np.ndarray:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from genaccel.train.engine import trained
+from genaccel.train.engine import trained, whole
 
 
 class Average:
@@ -30,3 +30,7 @@ class Average:
     def tensors(self) -> dict[str, torch.Tensor]:
         """The mean itself, by the names of a checkpoint."""
         return {f"average.{name}": tensor for name, tensor in self.mean.items()}
+
+    def whole_weights(self) -> dict[str, torch.Tensor]:
+        """The mean on the host, gathered where it is sharded; all processes must ask together."""
+        return {name: whole(tensor).cpu() for name, tensor in self.mean.items()}

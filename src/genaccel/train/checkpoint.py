@@ -69,9 +69,11 @@ class Checkpoints:
                 temporary.mkdir(parents=True)
             self.group.barrier()
             writer = HuggingFaceStorageWriter(str(temporary), save_distributed=True)
+            tensors = engine.tensors() | self.more_tensors() | self._generators()
             with _quiet():
                 save(
-                    engine.tensors() | self.more_tensors() | self._generators(),
+                    # safetensors takes plain layouts only; channels may lie innermost in memory.
+                    {name: t if t.is_contiguous() else t.contiguous() for name, t in tensors.items()},
                     storage_writer=writer,
                     no_dist=self.group.world_size == 1,
                 )

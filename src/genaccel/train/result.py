@@ -7,8 +7,9 @@ import statistics
 from collections.abc import Sequence
 from typing import Any
 
+from genaccel.hardware import accelerator_of
 from genaccel.measure import Samples
-from genaccel.records import Figure
+from genaccel.records import Environment, Figure
 from genaccel.train.meter import PHASES, Step, step_samples
 
 
@@ -35,6 +36,50 @@ def speed_figures(by_rank: Sequence[Sequence[Step]], num_warmup: int, unit: str)
             _plain(f"{phase}_seconds", statistics.median(values), "s", f"median over steps and processes; {how}")
         )
     return figures + _communication(steps, [s for ranks in by_rank for s in ranks], how)
+
+
+def arithmetic_figures(
+    step_flops: Sequence[float], seconds: Samples, precision: str, environment: Environment, protocol: str
+) -> list[Figure]:
+    """Arithmetic of a step, and its share of the device's dense peak where the catalogue knows that.
+
+    ``step_flops`` are those of every measured step, over all devices; ``protocol`` says what was counted.
+    """
+    figures = [Figure("step_flops", statistics.median(step_flops), "FLOP", "predicted", f"{protocol}; median")]
+    card = accelerator_of(environment.accelerator)
+    peak = card.peak_flops.get(precision) if card else None
+    if card is None or peak is None:
+        note = f"no dense {precision} peak is known for {environment.accelerator}"
+        return [*figures, Figure("mfu", None, "", "measured", "share of the dense peak", note=note)]
+    attained = peak * environment.num_devices
+    share = statistics.median(w / s / attained for w, s in zip(step_flops, seconds.values, strict=True))
+    assert share <= 1, f"{share:.2f} of the peak of {card.name} cannot be: the arithmetic or the peak is wrong"
+    how = f"model arithmetic over time and the dense {precision} peak of {environment.num_devices} {card.name}"
+    return [*figures, Figure("mfu", share, "", "measured", how)]
+
+
+def memory_figure(peak_bytes: Sequence[float], environment: Environment) -> Figure:
+    """The largest peak of any process; NaN where a device does not tell."""
+    known = [p for p in peak_bytes if math.isfinite(p)]
+    scope = "resident set of a process" if environment.device == "cpu" else "allocated on a device"
+    protocol = f"peak while training, {scope}, largest"
+    return Figure("peak_memory_bytes", max(known, default=None), "B", "measured", protocol)
+
+
+def energy_figure(before: float | None, after: float | None) -> Figure:
+    """Joules between two readings of the device's counter; unknown where it is missing or began anew."""
+    joules = None if before is None or after is None or after < before else after - before
+    protocol = "device of the first process, all steps, checkpoints included"
+    note = "" if joules is not None else "the device does not tell"
+    return Figure("energy_joules", joules, "J", "measured", protocol, note=note)
+
+
+def spread_warnings(figures: Sequence[Figure]) -> tuple[str, ...]:
+    """What a reader should know before comparing speeds."""
+    spread = next((f.spread for f in figures if f.name == "step_seconds"), None)
+    if spread is not None and spread > 0.10:
+        return (f"the length of a step varies by {spread:.0%} (interquartile range over median)",)
+    return ()
 
 
 def _communication(steps: Sequence[Step], all_steps: Sequence[Step], how: str) -> list[Figure]:

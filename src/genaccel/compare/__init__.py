@@ -1,0 +1,1 @@
+"""Records -> comparisons: like with like, or a sentence that says what differs. No torch here."""
