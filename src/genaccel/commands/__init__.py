@@ -32,6 +32,7 @@ COMMANDS = {
     "catalogue:show": "Show what the catalogue knows about an accelerator, a cluster or a model, each number with its kind and source.",
     "catalogue:probe": "Measure this machine, matrix products, memory and links between processes, and write an accelerator file.",
     "asking:predict": "Time, memory and cost on accelerators that are not here. Values separated by commas make a table.",
+    "advising:advise": "Ranked advice with predicted figures, what rules the rest out, and the evidence.",
     "predicting:validate": "Predict published rows and compare: errors, coverage and intervals by source, device and workload.",
     "predicting:calibrate": "Fit the constants of the time models to published rows, and say how far off left-out groups are.",
     "results:list": "Show what there is: devices, models, texts, formats, metrics, targets, and the catalogue of hardware.",

@@ -111,7 +111,7 @@ class Decoder:
 
 def decoder_of(shape: ModelShape) -> Decoder:
     """The catalogue's shape as its arithmetic sees it."""
-    experts = int(getattr(shape, "num_experts", 1))
+    experts = shape.num_experts
     return Decoder(
         name=shape.name,
         num_layers=shape.num_layers,
@@ -124,7 +124,7 @@ def decoder_of(shape: ModelShape) -> Decoder:
         tied_embeddings=shape.tied_embeddings,
         gated_mlp=shape.gated_mlp,
         num_experts=experts if experts > 1 else 0,
-        experts_per_token=int(getattr(shape, "experts_per_token", 0)) if experts > 1 else 0,
+        experts_per_token=shape.experts_per_token if experts > 1 else 0,
         sliding_window=shape.sliding_window,
         sliding_share=shape.sliding_share,
         context=shape.context,

@@ -170,7 +170,12 @@ CONSTANTS = (
     Constant("collective", 12e-6, 1.0, "seconds of a round of a collective that do not depend on its size"),
     Constant("link", 0.5, 0.6, "share of the links' rate that collectives reach"),
     Constant("expert", 4e-7, 2.0, "seconds of starting one expert of one layer"),
-    Constant("widen", 1.0, 1.0, "share of the memory bandwidth with which narrow weights are widened"),
+    Constant(
+        "widen",
+        20.0,
+        4.0,
+        "share of the memory bandwidth with which narrow weights are widened; above 1 when kernels do it on the way",
+    ),
 )
 
 
