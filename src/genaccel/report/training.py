@@ -10,7 +10,7 @@ from genaccel.compare.numbers import known
 from genaccel.records import Record
 from genaccel.report.drawing import INK, Drawing, style
 from genaccel.report.evidence import place_key
-from genaccel.report.figures import GRID, SERIES_COLOURS, SERIES_MARKERS, canvas, gid, label, legend
+from genaccel.report.figures import GRID, SERIES_COLOURS, SERIES_MARKERS, WIDTH, canvas, gid, label, legend
 from genaccel.report.parts import Anchors, Cell, Column, Facts, Picture, Row, Section, Table, number_cell, one_group
 
 if TYPE_CHECKING:
@@ -137,7 +137,10 @@ def draw_losses(records: Sequence[Record]) -> Drawing | None:
         axes.set_xlabel("step")
         axes.set_ylabel("training loss, nats per target" if unit == "nats" else "training loss")
         axes.grid(**GRID)
-        axes.legend(handles=handles, loc="upper right", fontsize=7)
+        room = 0.55 + 0.055 * max(len(label(name)) for name in names)  # inches beside the curves, not on them
+        box = axes.get_position()
+        axes.set_position((box.x0, box.y0, box.width - room / WIDTH, box.height))
+        axes.legend(handles=handles, loc="upper left", bbox_to_anchor=(1, 1), fontsize=7)
         return Drawing(figure, "Training loss by step", tuple(tips))
 
 
