@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
+from math import log
 from typing import Any, Literal
 
 from genaccel.errors import UserError, unknown
@@ -19,7 +20,7 @@ from genaccel.predict.finetuning import Finetuning, chip_for, predict_finetuning
 from genaccel.predict.generating import Generating, predict_generating
 from genaccel.predict.prediction import Prediction
 from genaccel.predict.superresolving import Superresolving, predict_superresolving
-from genaccel.predict.training import TrainingStep
+from genaccel.predict.training import TrainingStep, messages
 from genaccel.shapes import find_shape
 
 Goal = Literal["fastest", "cheapest"]
@@ -30,11 +31,15 @@ MOST_CARDS = 512
 
 @dataclass(frozen=True)
 class Advice:
-    """One recommendation. ``value`` is what it was ranked by: seconds or card-seconds; ``sent_bytes`` over links."""
+    """One recommendation. ``value`` is what it was ranked by: seconds or card-seconds.
+
+    ``sent_bytes`` over links and ``messages`` are of a step of one card.
+    """
 
     prediction: Prediction
     value: float
     sent_bytes: float
+    messages: float
     evidence: tuple[str, ...]
     notes: tuple[str, ...] = ()
 
@@ -62,11 +67,11 @@ class Ranking:
 
 
 def ranked(found: Sequence[Advice], num: int) -> list[Advice]:
-    """Best first. Those within ``TIE`` of the best one left are ordered by what they send, then by memory."""
+    """Best first. Those within ``TIE`` of the best one left are ordered by what they send, then by messages."""
     left, chosen = sorted(found, key=lambda a: a.value), list[Advice]()
     while left and len(chosen) < num:
         equal = [a for a in left if a.value <= left[0].value * (1 + TIE)]
-        best = min(equal, key=lambda a: (round(a.sent_bytes / 1e6), a.prediction.memory_bytes or 0.0))
+        best = min(equal, key=lambda a: (round(20 * log(max(a.sent_bytes, 1.0))), a.messages, a.value))
         chosen.append(best)
         left = [a for a in left if a is not best]
     return chosen
@@ -132,7 +137,7 @@ def advise_finetuning(
             continue
         job = prediction.job_seconds or prediction.seconds
         step = step_of(ask, shape, chip_for(base.on, base.cluster), prediction.settings["micro_batch"])
-        found.append(Advice(prediction, job if goal == "fastest" else job * ask.cards, _sent(step), ()))
+        found.append(Advice(prediction, job if goal == "fastest" else job * ask.cards, _sent(step), messages(step), ()))
     late = (
         [] if deadline_hours is None else [a for a in found if (a.prediction.job_seconds or 0) > deadline_hours * 3600]
     )
@@ -177,7 +182,7 @@ def _with_evidence(advice: Advice, deadline_hours: float | None) -> Advice:
         latest = p.job_seconds * p.high / p.seconds
         if latest > deadline_hours * 3600:
             notes.append("may miss the deadline: the interval reaches beyond it")
-    return Advice(p, advice.value, advice.sent_bytes, evidence, tuple(notes))
+    return Advice(p, advice.value, advice.sent_bytes, advice.messages, evidence, tuple(notes))
 
 
 def _explain(
@@ -230,7 +235,7 @@ def advise_accelerator(
         watts = (prediction.joules_at_most or 0) / prediction.seconds
         value = prediction.seconds if goal == "fastest" else prediction.seconds * (watts or 1e9)
         evidence = evidence_for(workload, name, model, None)
-        found.append(Advice(prediction, value, 0.0, evidence))
+        found.append(Advice(prediction, value, 0.0, 0.0, evidence))
     result.ranked = ranked(found, num)
     return result
 

@@ -17,6 +17,8 @@ def validate(
     *,
     rows: Annotated[tuple[Path, ...], Parameter(negative_iterable=())] = (),
     worst: int = 10,
+    claims: bool = False,
+    to: Path | None = None,
 ) -> None:
     """Predict published rows and compare: errors, coverage and intervals by source, device and workload.
 
@@ -28,7 +30,14 @@ def validate(
         CSV files in the schema of published fine-tuning or inference tables; without any, those of the package.
     worst
         How many of the worst predictions to list.
+    claims
+        Judge the study's claims instead: the prediction, its interval, and what public rows say.
+    to
+        With claims: write their table to this file (Markdown).
     """
+    if claims:
+        _judge_claims(to)
+        return
     from genaccel.predict.rows import read_rows
     from genaccel.predict.validate import published_files
     from genaccel.predict.validate import validate as compare
@@ -38,6 +47,25 @@ def validate(
     console.emit(_document(result, worst), lambda: _show(result, worst))
 
 
+def _judge_claims(to: Path | None) -> None:
+    from dataclasses import asdict
+
+    from genaccel.predict.claims import judge_all, markdown
+    from genaccel.store import write_text
+
+    found = judge_all()
+    table = markdown(found)
+    if to is not None:
+        write_text(to, CLAIMS_HEAD + table)
+    console.emit([asdict(v) | {"says": v.says} for v in found], lambda: console.say(table))
+
+
+CLAIMS_HEAD = """# The study's claims, predicted
+
+Made by `genaccel validate --claims --to docs/claims.md`; do not edit. Ratios say how many times as fast. Predictions use the
+constants of the package, fitted on published rows; public pairs are rows that are alike in everything but what is compared.
+
+"""
 KINDS = ("source", "device", "workload")
 
 

@@ -128,6 +128,7 @@ def stored() -> dict[str, Any]:
     return tomllib.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
 
 
+@cache
 def corrections_of(model: TimeModel) -> Corrections:
     """The stored corrections of a time model; priors alone where nothing was fitted."""
     return Corrections.from_document(model, stored().get(model.name, {}).get("corrections", {}))

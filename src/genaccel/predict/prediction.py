@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import cache
 from typing import Any
 
 from genaccel.predict.answers import Asked, model_of, parts_of
 from genaccel.predict.chips import Chip
-from genaccel.predict.constants import corrections_of
+from genaccel.predict.constants import Key, TimeModel, corrections_of
 from genaccel.predict.imaging import Drawing
 from genaccel.predict.intervals import Interval, interval_for
 from genaccel.predict.serving import Request
@@ -124,9 +125,13 @@ def predict(workload: str, asked: Asked, known: Known) -> Prediction:
 
 def interval_of(asked: Asked) -> Interval:
     """The 80 % interval of such a question, from errors on groups left out of the fit."""
-    model = model_of(asked)
     several = int(getattr(asked, "shards", getattr(asked, "cards", 1))) > 1
-    return interval_for(model.name, asked.key, several, corrections_of(model))
+    return _interval(model_of(asked), asked.key, several)
+
+
+@cache
+def _interval(model: TimeModel, key: Key, several: bool) -> Interval:
+    return interval_for(model.name, key, several, corrections_of(model))
 
 
 def _mfu(known: Known, seconds: float) -> float | None:

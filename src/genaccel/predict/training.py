@@ -149,9 +149,25 @@ def _data_bytes(t: TrainingStep, mine: float, trained: float) -> float:
 
 
 def _unhidden_share(t: TrainingStep) -> float:
-    """Of what is sent for the data: nothing is computed yet while the first layer's weights are gathered."""
-    sharded = t.strategy.startswith("fsdp") or t.strategy == "zero3"
-    return 1.0 / t.model.num_layers if sharded else 0.0
+    """Of what is sent for the data: nothing is computed while the first layer's weights are gathered, or updated ones."""
+    if t.strategy.startswith("fsdp") or t.strategy == "zero3":
+        return 1.0 / t.model.num_layers
+    # ZeRO-1 and -2 gather the updated weights when there is nothing left to compute in the step.
+    return 1.0 / (t.accumulation + 1) if t.strategy.startswith("zero") else 0.0
+
+
+def messages(t: TrainingStep) -> float:
+    """Collectives of a step, each of which has to start, whatever its size.
+
+    DDP has buckets of 25 MB, ZeRO gathers as well what it reduces, FSDP and ZeRO-3 gather and reduce every layer.
+    """
+    gradients = 2 * t.model.num_weights * (ADAPTER_SHARE if t.lora else 1.0)
+    if t.copies * t.context == 1:
+        return 0.0
+    if t.strategy.startswith("fsdp") or t.strategy == "zero3":
+        return 3.0 * t.model.num_layers * t.accumulation
+    buckets = max(1.0, gradients / 25e6)
+    return buckets * (1 + t.accumulation) if t.strategy.startswith("zero") else buckets
 
 
 def _tensor_bytes(t: TrainingStep) -> float:
