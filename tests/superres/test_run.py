@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -78,6 +79,16 @@ def test_it_learns_and_samples_maps_in_their_units(run, maps, tmp_path):
         f"{m}_{q}" for m in ("bicubic", "regression", "diffusion") for q in ("psnr", "crps", "power_high_k")
     } <= names
     assert os.path.getsize("super-resolved/pictures.png") > 10_000
+    (record,) = json.loads(out)
+    assert [len(sha256) for sha256 in record["data"].values()] == [64]
+    spectra = record["details"]["spectra"]
+    assert {len(v) for v in spectra.values()} == {len(spectra["k"])}
+    assert set(spectra) == {"k", "bicubic", "regression", "a member"}
+    code, out, err = run("report", "runs", "--json")
+    assert code == 0, err
+    page = Path("report.html").read_text()
+    assert "unknown shape" not in page
+    assert page.count('<img src="data:image/png;base64,') == 7 * len(record["details"]["pictures"]) > 0
 
 
 @pytest.mark.slow
