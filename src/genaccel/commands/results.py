@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -78,7 +79,9 @@ def list_(what: str | None = None) -> None:
     def text() -> None:
         for name, rows in found.items():
             columns = list(rows[0])
-            console.table(name, columns, [[str(row[c]) for c in columns] for row in rows])
+            cells = [[str(row[c]) for c in columns] for row in rows]
+            numbers = [i for i in range(len(columns)) if all(re.fullmatch(r"-|[\d,.]+", row[i]) for row in cells)]
+            console.table(name, columns, cells, right=numbers)
 
     console.emit(found, text)
 

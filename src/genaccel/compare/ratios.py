@@ -38,7 +38,7 @@ def ratio_interval(cell: Sequence[Measurement], base: Sequence[Measurement]) -> 
         for way in (_paired_windows, _paired_samples):
             if (found := way(ours, theirs)) is not None:
                 return found
-    drawn = [_draws(side) for side in (cell, base)]
+    drawn = [_draws(side, seed) for seed, side in enumerate((cell, base))]  # two seeds: the sides are independent
     if drawn[0] is not None and drawn[1] is not None and (drawn[1] > 0).all():
         return _percentiles(drawn[0] / drawn[1]), "bootstrap of samples" + (" and runs" if len(cell) > 1 else "")
     errors = [_log_error(side) for side in (cell, base)]
@@ -73,11 +73,11 @@ def _paired_samples(ours: Measurement, theirs: Measurement) -> tuple[Interval, s
     return (_percentiles(a[index].mean(axis=1) / below), "paired by example") if (below > 0).all() else None
 
 
-def _draws(cell: Sequence[Measurement]) -> np.ndarray | None:
+def _draws(cell: Sequence[Measurement], seed: int) -> np.ndarray | None:
     """Bootstrap draws of the cell's value, or None when some record has no samples that tell of its value."""
     import numpy as np
 
-    generator, drawn = np.random.default_rng(0), []
+    generator, drawn = np.random.default_rng(seed), []
     for measurement in cell:
         statistic = _statistic(measurement)
         if statistic is None:
