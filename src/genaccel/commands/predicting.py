@@ -141,17 +141,33 @@ def _show(result: Validation, worst: int) -> None:
 
 
 def calibrate(
-    *, rows: Annotated[tuple[Path, ...], Parameter(negative_iterable=())] = (), package: bool = False
+    runs: Path | None = None,
+    *,
+    on: str | None = None,
+    to: Path | None = None,
+    rows: Annotated[tuple[Path, ...], Parameter(negative_iterable=())] = (),
+    package: bool = False,
 ) -> None:
     """Fit the constants of the time models to published rows, and say how far off left-out groups are.
 
+    With a folder of records: fit corrections for the machine that they ran on, to go with the constants of the package.
+
     Parameters
     ----------
+    runs
+        Folder of records of fine-tuning.
+    on
+        Accelerator that the records ran on, when the catalogue does not know it by what the record calls it.
+    to
+        With records: file for the corrections; as constants.toml in the folder that GENACCEL_CATALOGUE names they are used.
     rows
         CSV files with published rows; without any, those of the package.
     package
         Store constants and errors in the catalogue of this installation.
     """
+    if runs is not None:
+        _calibrate_records(runs, on, to)
+        return
     from importlib import resources
 
     import numpy as np
@@ -179,3 +195,32 @@ def calibrate(
             console.say(f"Written to {catalogue / 'constants.toml'} and its errors beside the published rows.")
 
     console.emit(document, text)
+
+
+def _calibrate_records(runs: Path, on: str | None, to: Path | None) -> None:
+    from genaccel.errors import UserError
+    from genaccel.predict.calibrate import corrections_toml
+    from genaccel.predict.own_records import errors_of, own_corrections, own_steps
+    from genaccel.store import read_records, write_text
+
+    found, problems = own_steps(read_records(runs)[0], on)
+    for sentence in problems:
+        console.warn(f"Left out: {sentence}")
+    if not found:
+        raise UserError(
+            f"No record in {runs} can be fitted.", "Records of 'genaccel finetune' with catalogue models can."
+        )
+    own = own_corrections(found)
+    before, after = errors_of(found), errors_of(found, own)
+    if to is not None:
+        write_text(to, "\n".join(["# Corrections from one's own records.", *corrections_toml(own)]) + "\n")
+    rows = [
+        [o.record.label, k.device, f"{o.seconds:.4g} s", f"{b:.2f}", f"{a:.2f}"]
+        for (o, k, b), (_, _, a) in zip(before, after, strict=True)
+    ]
+    columns = ["record", "device", "step, measured", "predicted / measured before", "after"]
+    document = [
+        {"record": o.record.id, "device": k.device, "seconds": o.seconds, "before": b, "after": a}
+        for (o, k, b), (_, _, a) in zip(before, after, strict=True)
+    ]
+    console.emit(document, lambda: console.table("Corrections from records", columns, rows, (2, 3, 4)))

@@ -75,12 +75,19 @@ def constants_toml(found: dict[str, Calibration]) -> str:
     for name, calibration in found.items():
         meanings = [f"#   {c.name} (prior {c.prior:g}): {c.meaning}" for c in calibration.model.constants]
         lines += ["", f"# {name}: {len(calibration.rows)} rows", *meanings]
-        for level, entries in calibration.corrections.as_document().items():
-            lines += ["", f"[{name}.corrections.{level}]"]
-            for entry, given in entries.items():
-                values = ", ".join(f"{constant} = {value}" for constant, value in given.items())
-                lines.append(f'"{entry}" = {{ {values} }}')
+        lines += corrections_toml(calibration.corrections)
     return "\n".join(lines) + "\n"
+
+
+def corrections_toml(corrections: Corrections) -> list[str]:
+    """Lines of a TOML file with these corrections."""
+    lines = []
+    for level, entries in corrections.as_document().items():
+        lines += ["", f"[{corrections.model.name}.corrections.{level}]"]
+        for entry, given in entries.items():
+            values = ", ".join(f"{constant} = {value}" for constant, value in given.items())
+            lines.append(f'"{entry}" = {{ {values} }}')
+    return lines
 
 
 def errors_csv(found: dict[str, Calibration]) -> str:

@@ -7,16 +7,19 @@ its constants are those of its family and of everything else: partial pooling, a
 
 from __future__ import annotations
 
+import os
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import resources
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from genaccel.errors import UserError
+from genaccel.hardware import USER_FOLDER
 
 LEVELS = {"common": 0.5, "family": 0.4, "device": 0.4, "stack": 0.5, "together": 0.15}
 """Standard deviation of the corrections (of logarithms) at each level, before anything is fitted."""
@@ -123,9 +126,16 @@ class Corrections:
 
 @cache
 def stored() -> dict[str, Any]:
-    """The document of fitted constants that comes with the package."""
+    """The document of fitted constants that comes with the package, and one's own corrections beside them."""
     file = resources.files("genaccel").joinpath("catalogue/constants.toml")
-    return tomllib.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+    document = tomllib.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+    own = os.environ.get(USER_FOLDER)
+    path = Path(own) / "constants.toml" if own else None
+    if path is not None and path.is_file():
+        for name, given in tomllib.loads(path.read_text(encoding="utf-8")).items():
+            for level, entries in given.get("corrections", {}).items():
+                document[name]["corrections"].setdefault(level, {}).update(entries)
+    return document
 
 
 @cache

@@ -8,10 +8,11 @@ from functools import cache
 from genaccel.errors import UserError, unknown
 from genaccel.hardware import Cluster, accelerators, find_cluster
 from genaccel.predict.chips import Chip, chip_of, find_chip
+from genaccel.predict.constants import corrections_of
 from genaccel.predict.decoder import decoder_of
 from genaccel.predict.memory import BYTES, MemoryEstimate, TrainingPlan, estimate
 from genaccel.predict.prediction import Known, Prediction, predict
-from genaccel.predict.training import TrainingStep
+from genaccel.predict.training import TRAINING, TrainingStep
 from genaccel.shapes import ModelShape, find_shape
 
 STRATEGIES = ("single", "ddp", "zero1", "zero2", "zero3", "fsdp")
@@ -194,13 +195,20 @@ def _warnings(chip: Chip) -> tuple[str, ...]:
     return ()
 
 
+def _usual_stack(chip: Chip) -> str:
+    """genaccel's own where records of it were fitted on this card, else the runtime's."""
+    if corrections_of(TRAINING).has("together", f"{chip.name} genaccel"):
+        return "genaccel"
+    return STACKS.get(chip.runtime or "cuda", "genaccel")
+
+
 def step_of(ask: Finetuning, shape: ModelShape, chip: Chip, micro_batch: int) -> TrainingStep:
     """The optimizer step as its time model sees it."""
     accumulation = ask.global_batch / (ask.cards * micro_batch)
     return TrainingStep(
         model=decoder_of(shape),
         chip=chip,
-        stack=ask.stack or STACKS.get(chip.runtime or "cuda", "genaccel"),
+        stack=ask.stack or _usual_stack(chip),
         strategy="ddp" if ask.strategy == "single" else ask.strategy,
         cards=ask.cards,
         micro_batch=micro_batch,

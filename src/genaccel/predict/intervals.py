@@ -119,6 +119,6 @@ def _quantile(sizes: Array, groups: Array) -> float:
     weights = 1 / np.sqrt(counts[number])
     order = np.argsort(sizes)
     shares = np.cumsum(weights[order]) / weights.sum()
-    # One more unseen row is as likely beyond the largest error as between any two.
-    reach = min(1.0, LEVEL * (1 + 1 / len(counts)))
+    # An unseen group may lie beyond all known ones, the more so the fewer they are.
+    reach = min(1.0, LEVEL * (1 + 0.5 / len(counts)))
     return float(sizes[order][min(int(np.searchsorted(shares, reach)), len(sizes) - 1)])

@@ -16,8 +16,8 @@ KEPT = 34.0
 """Bytes a token, layer and hidden channel that a gated layer of the usual proportions keeps in 16 bits."""
 LOGITS = 14.0
 """Bytes of a logit at the peak: in 16 and 32 bits, their softmax and its gradient."""
-FUSED = 0.78
-"""What a compiler leaves of activations and logits."""
+FUSED = {"torchtune": 0.78}
+"""What a compiler leaves of activations and logits; 0.92 where nothing else is known."""
 
 
 def predicted_memory(row: Row) -> tuple[float, float]:
@@ -31,29 +31,49 @@ def predicted_memory(row: Row) -> tuple[float, float]:
 
 
 def training_bytes(step: TrainingStep, notes: str = "", method: str = "full") -> float:
-    """Bytes of one card at the peak of a step."""
+    """Bytes that tensors of one card take at the peak of a step."""
+    states, gradients = _state_bytes(step, notes, method)
+    live = _live_bytes(step, notes)
+    if step.checkpointing < 1:
+        return states + live
+    # Few activations are live, so that the peak is where gradients are whole: at the update.
+    return max(states, states - gradients + live)
+
+
+def _state_bytes(step: TrainingStep, notes: str, method: str) -> tuple[float, float]:
+    """(weights, gradients and moments together, gradients alone) of one card."""
     model = step.model
-    per_card = model.num_weights / (step.tensor * step.pipeline)
-    sharded = step.strategy.startswith("fsdp") or step.strategy == "zero3"
-    shards = step.copies * step.context if sharded else 1
+    sharded = step.strategy.startswith("fsdp") or step.strategy == "zero3" or step.context > 1
+    mine = model.num_weights / (step.tensor * step.pipeline) / (step.copies * step.context if sharded else 1)
     half = step.stack == "torchtune"
     weights = 0.55 if method == "qlora" else 2.0 if half else 4.0
     if step.lora:
-        states = per_card * weights / shards + 2.0 * model.head_weights * (method == "qlora")
-    else:
-        moments = 2.0 if "8bit" in notes else 4.0 if half else 8.0
-        states = per_card * (weights + (2.0 if half else 4.0) + moments) / shards
+        return mine * weights + 2.0 * model.head_weights * (method == "qlora"), 0.0
+    gradients = mine * (2.0 if half else 4.0)
+    moments = mine * (2.0 if "8bit" in notes else 4.0 if half else 8.0)
+    if _paged(step, notes):  # recipe for one card: 8-bit moments that leave the card where they do not fit
+        gradients, moments = 0.0, 2.0 * mine
+        moments *= weights * mine + moments < 0.9 * step.chip.memory_bytes
+    if "optimizer in bwd" in notes or "act offload" in notes or "8bit" in notes:
+        gradients = 0.0
+    return weights * mine + gradients + moments, gradients if half else 0.0
+
+
+def _paged(step: TrainingStep, notes: str) -> bool:
+    return step.stack == "torchtune" and step.cards == 1 and not step.lora and "ablation" not in notes
+
+
+def _live_bytes(step: TrainingStep, notes: str) -> float:
+    """Activations, logits and gathered weights of one card."""
+    model = step.model
     tokens = step.micro_batch * step.length / step.context / step.tensor
     channel = tokens * model.hidden_size * model.num_layers / step.pipeline
-    again = step.checkpointing
-    kept = KEPT * channel * (1 - again if again >= 1 else 1 - 1.2 * again)
+    again = 1.0 if _paged(step, notes) else step.checkpointing
+    kept = KEPT * channel * (1 - 1.2 * again) * step.pipeline  # so many micro-batches are in a pipeline at once
     if again >= 1:
-        kept = 2.0 * channel + KEPT * tokens * model.hidden_size
-        if "act offload" in notes:
-            kept /= 3
-    chunked = half and (again >= 1 or "chunked" in notes)
-    logits = LOGITS * tokens * model.vocab_size * (0.1 if chunked else 1.0)
-    if step.compiled:
-        kept, logits = kept * FUSED, logits * FUSED
-    gathered = 4.0 * (model.attention_weights + model.expert_weights) if sharded else 0.0
-    return states + kept + logits + gathered + 6e8
+        kept = 2.0 * channel / (3 if "act offload" in notes else 1) + KEPT * tokens * model.hidden_size
+    chunked = step.stack == "torchtune" and (again >= 1 or "chunked" in notes)
+    logits = LOGITS * tokens * model.vocab_size * (0.1 if chunked else 1.0) / step.pipeline
+    fused = FUSED.get(step.stack, 0.92) if step.compiled else 1.0
+    gathered = 4.0 * (model.attention_weights + model.expert_weights) * step.strategy.startswith(("fsdp", "zero3"))
+    return (kept + logits) * fused + gathered

@@ -45,6 +45,8 @@ def training_question(cells: Cells) -> Question:
         raise Unpredictable(f"the device {cells['device']} is not in the catalogue")
     model, warnings = find_decoder(cells["model"], number_in(cells["params_b"]))
     step = _step(cells, chip, model, _stack(cells, chip))
+    if "ablation: baseline" in cells["notes"]:
+        raise Unpredictable("sequences are padded, and how many tokens are real is not said")
     if "memory" in cells["metric"]:
         return Question(step, 1.0, False, warnings)
     return _answer(cells, step, warnings)
