@@ -32,15 +32,15 @@ def pair(request, tiny_llama):
     "name", ["tiny_llama", "tiny_llama_untied", pytest.param("smollm2-135m", marks=pytest.mark.slow)]
 )
 def test_weights_change_and_logits_do_not(request, name):
-    """Grouped queries, a tied head; biases and a head of its own; the real model."""
+    """Grouped queries, a tied head; biases and a head of its own; the real model. In fp64, free of a kernel's noise."""
     source = name if name == "smollm2-135m" else str(request.getfixturevalue(name))
-    model = models.load(models.resolve(source)).model
+    model = models.load(models.resolve(source)).model.double()
     ids = torch.arange(2, 34)[None]
     before = model(ids).logits
     weights = {n: p.clone() for n, p in model.named_parameters() if n.endswith("_proj.weight")}
     embedding = model.get_input_embeddings().weight.clone()
     degrid_llama_(model)
-    assert relative_change(before, model(ids).logits) < 1e-4
+    assert relative_change(before, model(ids).logits) < 1e-6
     assert min(relative_change(w, model.get_parameter(n)) for n, w in weights.items()) > 0.01
     assert torch.equal(model.get_input_embeddings().weight, embedding)
     for layer in model.model.layers:
