@@ -22,6 +22,7 @@ import torch
 
 from genaccel.errors import UserError
 from genaccel.evaluate.scoring import log_probabilities_at
+from genaccel.evaluate.streams import in_streams
 
 _SHARES = "_genaccel_shares_contexts"
 AUTO_TOKENS = {"cpu": 1024}  # of a batch, measured: fewer leave cores idle, more leave the cache
@@ -92,12 +93,14 @@ def score_requests(
     for masked in (True, False):
         chosen = [i for i, rows in enumerate(rows_of) if rows[0].needs_mask == masked]
         lengths = [sum(row.num_tokens for row in rows_of[i]) for i in chosen]
-        for places in plan_batches(lengths, batch_size, budget):
-            batch = [chosen[p] for p in places]
-            if all(map(done, batch)):
-                continue
+        batches = [[chosen[p] for p in places] for places in plan_batches(lengths, batch_size, budget)]
+        left = [batch for batch in batches if not all(map(done, batch))]
+
+        def score(batch: list[int]) -> list[tuple[int, list[float]]]:
             sums = iter(_score_rows(model, [row for i in batch for row in rows_of[i]], place))
-            yield [(i, [value for _ in rows_of[i] for value in next(sums)]) for i in batch]
+            return [(i, [value for _ in rows_of[i] for value in next(sums)]) for i in batch]
+
+        yield from in_streams(score, left, place)
 
 
 def shares_context(model: Any, request: Request) -> bool:

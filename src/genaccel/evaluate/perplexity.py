@@ -17,6 +17,7 @@ import torch
 from genaccel.corpora import Corpus
 from genaccel.errors import UserError
 from genaccel.evaluate.scoring import target_log_probabilities
+from genaccel.evaluate.streams import in_streams
 from genaccel.models import LoadedModel
 
 
@@ -126,7 +127,6 @@ def bos_that_the_tokenizer_adds(loaded: LoadedModel) -> list[int]:
     return [bos] if bos is not None and list(loaded.tokenizer("a").input_ids)[:1] == [bos] else []
 
 
-@torch.inference_mode()
 def score_windows(
     loaded: LoadedModel,
     windows: Windows,
@@ -141,11 +141,14 @@ def score_windows(
     nll: list[float] = []
     counts: list[int] = []
     place = next(loaded.model.parameters()).device
-    for index, (ids, targets) in enumerate(windows.items):
-        if index in known:
-            total = known[index]
-        else:
-            total = -float(target_log_probabilities(loaded.model, ids.to(place), targets).double().sum())
+
+    def score(item: tuple[torch.Tensor, int]) -> float:
+        ids, targets = item
+        return -float(target_log_probabilities(loaded.model, ids.to(place), targets).double().sum())
+
+    scored = in_streams(score, (item for i, item in enumerate(windows.items) if i not in known), place)
+    for index, (_, targets) in enumerate(windows.items):
+        total = known[index] if index in known else next(scored)
         if not math.isfinite(total):
             raise UserError(
                 f"The model gives a log-likelihood of {total} in window {len(nll) + 1}.",
