@@ -53,6 +53,7 @@ GOOD = {"instruction": "a", "output": "b"}
         ([GOOD, {"instruction": "a"}], "Record 2 of data.json has no text under 'output'"),
         ([GOOD, {"instruction": "a", "output": 3}], "Record 2 of data.json has no text under 'output'"),
         ([GOOD, 7], "Record 2 of data.json is not a JSON object"),
+        ([GOOD, {"instruction": "a \ud83d", "output": "b"}], "Record 2 of data.json has half a character"),
         ([{"question": "a", "answer": "b"}], "the keys answer, question"),
         ([], "holds no records"),
         ({"a": 1}, "holds no list of records"),
@@ -80,3 +81,9 @@ def test_an_unknown_name_offers_the_nearest():
     with pytest.raises(UserError) as caught:
         load_dataset_named("pydocs")
     assert "pydoc" in caught.value.hint
+
+
+@pytest.mark.parametrize("name", ["data/foo.csv", "data/foo.parquet"])
+def test_a_file_of_another_kind_is_not_sought_on_the_hub(name):
+    with pytest.raises(UserError, match=rf"{name} is of a kind that is not read"):
+        load_dataset_named(name)

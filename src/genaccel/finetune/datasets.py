@@ -15,6 +15,8 @@ from genaccel.errors import UserError, did_you_mean, reason_of
 Kind = Literal["text", "completion", "conversation"]
 ROLES = {"human": "user", "gpt": "assistant", "user": "user", "assistant": "assistant", "system": "system"}
 
+OTHER_FILES = (".csv", ".tsv", ".parquet", ".arrow", ".gz", ".zst", ".zip", ".pkl", ".pt")  # data/x.csv is no hub id
+
 
 @dataclass(frozen=True)
 class Turn:
@@ -51,6 +53,8 @@ def load_dataset_named(name: str, data_dir: Path | None = None) -> Dataset:
         return Dataset(name, "text", (corpus.text,), (name,), corpus.source, corpus.sha256, whole=True)
     if path.suffix in (".json", ".jsonl"):
         return _parsed(name, *_read_file(path))
+    if path.suffix.lower() in OTHER_FILES or path.exists():
+        raise UserError(f"The data set {name} is of a kind that is not read.", "Give a .json, .jsonl or .txt file.")
     if name.count("/") == 1 and not name.startswith((".", "/")):
         return _parsed(name, *_from_hub(name))
     hint = did_you_mean(name, ("pydoc", "wikitext2"))
@@ -128,6 +132,10 @@ def _text_of(item: dict[str, Any], key: str, place: str, *, may_be_empty: bool =
         )
     if not value.strip() and not may_be_empty:
         raise UserError(f"{place[:1].upper()}{place[1:]} has an empty '{key}'.", "Remove the record, or fill it.")
+    if not value.isascii() and any("\ud800" <= c <= "\udfff" for c in value):
+        raise UserError(
+            f"{place[:1].upper()}{place[1:]} has half a character (a lone surrogate) in '{key}'.", "Write it as UTF-8."
+        )
     return value
 
 
