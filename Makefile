@@ -44,6 +44,9 @@ bench: $(VENV)/.development
 	$(BIN)/python bench/quantize.py
 	$(BIN)/python bench/evaluate.py
 	$(BIN)/python bench/finetune.py
+	$(BIN)/python bench/probe.py
+	$(BIN)/python bench/report.py
+	$(BIN)/python bench/predict.py
 
 clean:
 	rm -rf $(VENV) runs/demo
