@@ -88,6 +88,17 @@ def test_precisions_of_judged_models_and_fake_ones_apart() -> None:
     assert found.cells[1].interval is None, "one number tells nothing of its spread"
 
 
+def test_unlike_runs_of_one_mode_are_told_apart_and_alike_ones_share_a_cell() -> None:
+    other = [["embed", "embedding", "fp16", "600"], ["layers.0.attn.q", "0", "int8", "100"]]
+    runs = [fp32(), fake("a"), fake("b"), fake("c", details={"layer_formats": other})]
+    (found,) = compare(runs, Asked("mode", "perplexity")).comparisons
+    assert {c.at: c.records for c in found.cells} == {
+        "fp32": ("base",),
+        "fake (precision bf16+int8, fake)": ("a", "b"),
+        "fake (precision fp16+int8, fake)": ("c",),
+    }
+
+
 def test_what_training_leads_to_counts_for_losses_and_not_for_speed() -> None:
     runs = [setting(tuned("1", "ddp"), learning_rate=1e-4), setting(tuned("2", "fsdp"), learning_rate=2e-4)]
     assert compare(runs, Asked("strategy", RATE)).comparisons

@@ -106,7 +106,8 @@ def check_axis(axis: str, found: Sequence[Measurement], metric: str) -> None:
 def stratify(found: Sequence[Measurement], axis: str) -> dict[tuple[tuple[str, str], ...], Stratum]:
     """Measurements by all fields but the axis and what it owns, then by their value of the axis."""
     if axis != "processes":
-        return _by_fields(found, axis, {axis, *AXES.get(axis, ())})
+        strata = _by_fields(found, axis, {axis, *AXES.get(axis, ())})
+        return {key: _told_apart(stratum, AXES.get(axis, ())) for key, stratum in strata.items()}
     # Strong scaling keeps the global batch, weak scaling that of a process; one process has no strategy to speak of.
     found = _singles_everywhere(found)
     strata = _by_fields(found, axis, {axis, "micro_batch", "threads"})
@@ -122,6 +123,20 @@ def _by_fields(found: Sequence[Measurement], axis: str, free: set[str]) -> dict[
         key = tuple(sorted((n, v) for n, v in m.fields.items() if n not in free))
         strata.setdefault(key, {}).setdefault(m.fields.get(axis, ""), []).append(m)
     return strata
+
+
+def _told_apart(stratum: Stratum, owned: Sequence[str]) -> Stratum:
+    """A value of the axis whose records differ in what the axis owns becomes several: no median is of unlike runs.
+
+    Two fake runs of other formats are both 'fake', and are labelled 'fake (precision bf16+int8, fake)' and so on.
+    """
+    split: Stratum = {}
+    for at, cell in stratum.items():
+        differing = [name for name in owned if len({m.fields.get(name, "") for m in cell}) > 1]
+        for m in cell:
+            own = "; ".join(f"{name} {m.fields.get(name) or 'none'}" for name in differing)
+            split.setdefault(f"{at} ({own})" if own else at, []).append(m)
+    return split
 
 
 def _singles_everywhere(found: Sequence[Measurement]) -> list[Measurement]:
