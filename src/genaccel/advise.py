@@ -15,8 +15,9 @@ from typing import Any, Literal
 from genaccel.errors import UserError, unknown
 from genaccel.hardware import accelerators, find_cluster
 from genaccel.predict.answers import features_of
+from genaccel.predict.chips import chip_for
 from genaccel.predict.evidence_rows import evidence_for
-from genaccel.predict.finetuning import Finetuning, chip_for, predict_finetuning, step_of
+from genaccel.predict.finetuning import Finetuning, predict_finetuning, step_of
 from genaccel.predict.generating import Generating, predict_generating
 from genaccel.predict.prediction import Prediction
 from genaccel.predict.superresolving import Superresolving, predict_superresolving
@@ -136,7 +137,7 @@ def advise_finetuning(
             misfits.setdefault(ask.strategy, []).append(prediction)
             continue
         job = prediction.job_seconds or prediction.seconds
-        step = step_of(ask, shape, chip_for(base.on, base.cluster), prediction.settings["micro_batch"])
+        step = step_of(ask, shape, chip_for(base.on, base.cluster, ask.cards), prediction.settings["micro_batch"])
         found.append(Advice(prediction, job if goal == "fastest" else job * ask.cards, _sent(step), messages(step), ()))
     late = (
         [] if deadline_hours is None else [a for a in found if (a.prediction.job_seconds or 0) > deadline_hours * 3600]

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cache
 
 from genaccel.errors import UserError, unknown
-from genaccel.hardware import Cluster, accelerators, find_cluster
-from genaccel.predict.chips import Chip, chip_of, find_chip
+from genaccel.hardware import Cluster, find_cluster
+from genaccel.predict.chips import Chip, chip_for
 from genaccel.predict.constants import corrections_of
 from genaccel.predict.decoder import decoder_of
 from genaccel.predict.memory import BYTES, MemoryEstimate, TrainingPlan, estimate
@@ -85,15 +84,6 @@ def cluster_of(ask: Finetuning) -> Cluster | None:
     return cluster
 
 
-@cache
-def chip_for(on: str, cluster: str | None) -> Chip:
-    """The chip, with the links of its cluster where one is given."""
-    if cluster is not None:
-        found = find_cluster(cluster)
-        return chip_of(found.card, found)
-    return find_chip(on)
-
-
 def memory_of(ask: Finetuning, shape: ModelShape, micro_batch: int) -> MemoryEstimate:
     """What a process of genaccel's loop needs (see ``memory.py``)."""
     precision = "bf16" if ask.precision == "fp8" else ask.precision
@@ -140,9 +130,7 @@ def cards_that_would_do(ask: Finetuning, shape: ModelShape, memory_bytes: float)
 def predict_finetuning(ask: Finetuning) -> Prediction:
     """Time, memory and the rest of one configuration; ``problem`` says why it cannot run."""
     cluster = cluster_of(ask)
-    if cluster is None and ask.on not in accelerators():
-        raise unknown("accelerator in the catalogue", ask.on, accelerators())
-    chip, shape = chip_for(ask.on, ask.cluster), find_shape(ask.model)
+    chip, shape = chip_for(ask.on, ask.cluster, max(1, ask.cards)), find_shape(ask.model)
     check(ask, shape, chip)
     micro = ask.micro_batch or (largest_micro_batch(ask, shape, chip.memory_bytes) if chip.memory_bytes else 1)
     memory = memory_of(ask, shape, micro or 1)
@@ -205,6 +193,7 @@ def _usual_stack(chip: Chip) -> str:
 def step_of(ask: Finetuning, shape: ModelShape, chip: Chip, micro_batch: int) -> TrainingStep:
     """The optimizer step as its time model sees it."""
     accumulation = ask.global_batch / (ask.cards * micro_batch)
+    share = None if ask.lora_rank is None else shape.adapter_weights(ask.lora_rank) / shape.num_parameters
     return TrainingStep(
         model=decoder_of(shape),
         chip=chip,
@@ -219,4 +208,5 @@ def step_of(ask: Finetuning, shape: ModelShape, chip: Chip, micro_batch: int) ->
         checkpointing=1.0 if ask.checkpointing else 0.0,
         casts=ask.precision != "fp32" and ask.lora_rank is None,
         flash=ask.attention != "math",
+        trained_share=share,
     )

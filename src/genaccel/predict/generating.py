@@ -5,10 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from genaccel.errors import UserError, unknown
-from genaccel.hardware import accelerators
-from genaccel.predict.chips import Chip
+from genaccel.predict.chips import Chip, chip_for
 from genaccel.predict.decoder import Decoder, decoder_of
-from genaccel.predict.finetuning import chip_for
 from genaccel.predict.prediction import Known, Prediction, predict
 from genaccel.predict.serving import FORMATS, Request
 from genaccel.shapes import find_shape
@@ -77,9 +75,7 @@ def request_of(ask: Generating, model: Decoder, chip: Chip) -> Request:
 
 def predict_generating(ask: Generating) -> Prediction:
     """Time, memory and the rest of one configuration; ``problem`` says why it cannot run."""
-    if ask.cluster is None and ask.on not in accelerators():
-        raise unknown("accelerator in the catalogue", ask.on, accelerators())
-    chip, model = chip_for(ask.on, ask.cluster), decoder_of(find_shape(ask.model))
+    chip, model = chip_for(ask.on, ask.cluster, max(1, ask.cards)), decoder_of(find_shape(ask.model))
     check(ask, model, chip)
     request = request_of(ask, model, chip)
     sequences = request.sequences

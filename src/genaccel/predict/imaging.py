@@ -65,37 +65,52 @@ def drawing_features(d: Drawing) -> dict[str, float]:
     element = 4 if wide else 2
     matrix = chip.peak("tf32" if wide else d.precision, lenient=True)
     sixteen = matrix if wide else chip.peak("bf16", lenient=True)
+    convolves = chip.rate("convolution", "tf32" if wide and "tf32" in chip.peak_flops else d.precision)
+    attends = chip.rate("attention", "fp32" if wide else "bf16") if chip.reached else sixteen
     rate = chip.memory_bytes_per_second
     images = d.batch * (3.0 if d.trains else d.passes * (2 if d.guided else 1))
     passes = 3.0 if d.trains else d.passes
     scores = 0.0 if d.fused_attention else images * 3 * element * work.attention / 160  # a score costs 4 x width
     return {
-        "convolution": images * work.convolution / matrix + d.batch * decoder.convolution / sixteen,
+        "convolution": images * work.convolution / convolves + d.batch * decoder.convolution / sixteen,
         "linear": images * work.linear / matrix,
-        "attention": (images * work.attention + d.batch * decoder.attention) / sixteen,
+        "attention": (images * work.attention + d.batch * decoder.attention) / attends,
         "streamed": ((images * work.streamed + d.batch * decoder.streamed) * element + scores) / rate,
         "weights": (passes * element * work.parameters + (30 * work.parameters if d.trains else 0)) / rate,
-        "kernels": passes * work.kernels + decoder.kernels,
+        "kernels": (passes * work.kernels + decoder.kernels) * chip.seconds_to_start,
         "wire": all_reduce_bytes(2 * work.parameters, d.cards) / chip.links.rate(d.cards) if d.trains else 0.0,
         "nodes": log2(max(1.0, d.cards / chip.links.cards_per_node)) if d.trains else 0.0,
         "wide": float(wide),
         "trains": float(d.trains),
+        "serial": float(chip.serial),
     }
 
 
 CONSTANTS = (
-    Constant("convolution", 0.45, 0.6, "share of the peak that convolutions reach"),
-    Constant("matrix", 0.65, 0.6, "share of the peak that matrix products reach"),
-    Constant("attention", 0.35, 0.8, "share of the peak that attention reaches"),
-    Constant("stream", 0.5, 0.6, "share of the memory bandwidth between kernels"),
+    Constant("convolution", 0.45, 0.6, "share of the peak that convolutions reach", 1.0),
+    Constant("matrix", 0.65, 0.6, "share of the peak that matrix products reach", 0.9),
+    Constant("attention", 0.35, 0.8, "share of the peak that attention reaches", 1.0),
+    Constant("stream", 0.5, 0.6, "share of the memory bandwidth between kernels", 0.4),
     Constant("wide", 1.0, 1.0, "gain or loss of 32-bit arithmetic against its peak"),
-    Constant("kernel", 8e-6, 1.0, "seconds in which the host starts a kernel"),
-    Constant("link", 0.6, 0.5, "share of the links' rate that collectives reach"),
+    Constant("kernel", 8e-6, 1.0, "seconds in which the host starts a kernel", 1.5),
+    Constant("link", 0.6, 0.5, "share of the links' rate that collectives reach", 1.0),
     Constant("nodes", 0.03, 1.0, "loss for every doubling of the nodes"),
-    Constant("request", 0.03, 1.0, "seconds of a request that do not depend on its size"),
-    Constant("step", 0.01, 1.0, "seconds of a training step that do not depend on its size"),
+    Constant("request", 0.03, 1.0, "seconds of a request that do not depend on its size", 2e-3),
+    Constant("step", 0.01, 1.0, "seconds of a training step that do not depend on its size", 5e-3),
 )
-FEATURES = ("convolution", "linear", "attention", "streamed", "weights", "kernels", "wire", "nodes", "wide", "trains")
+FEATURES = (
+    "convolution",
+    "linear",
+    "attention",
+    "streamed",
+    "weights",
+    "kernels",
+    "wire",
+    "nodes",
+    "wide",
+    "trains",
+    "serial",
+)
 
 
 def _parts(c: Mapping[str, Array], f: Mapping[str, Array]) -> dict[str, Array]:
@@ -105,7 +120,8 @@ def _parts(c: Mapping[str, Array], f: Mapping[str, Array]) -> dict[str, Array]:
     attention = f["attention"] / c["attention"] / gain
     streaming = f["streamed"] / c["stream"] + f["weights"] / 0.8
     card = convolution + products + attention + streaming
-    computed = longer(card, f["kernels"] * c["kernel"], 4.0)
+    started = f["kernels"] * c["kernel"]
+    computed = np.where(f["serial"] > 0, card + started, longer(card, started, 4.0))
     wire = f["wire"] / c["link"]
     return {
         "convolutions": convolution,
@@ -114,7 +130,7 @@ def _parts(c: Mapping[str, Array], f: Mapping[str, Array]) -> dict[str, Array]:
         "streaming": streaming,
         "host": computed - card + np.where(f["trains"] > 0, c["step"], c["request"]),
         "waiting for nodes": computed * c["nodes"] * f["nodes"],
-        "communication": exposed(wire, computed, 0.7),
+        "communication": np.where(f["serial"] > 0, wire, exposed(wire, computed, 0.7)),
     }
 
 

@@ -5,9 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from genaccel.errors import UserError, unknown
-from genaccel.hardware import accelerators
-from genaccel.predict.chips import Chip
-from genaccel.predict.finetuning import chip_for
+from genaccel.predict.chips import Chip, chip_for
 from genaccel.predict.imaging import Drawing, drawing_of
 from genaccel.predict.prediction import Known, Prediction, predict
 from genaccel.predict.published_models import SD1, SD2, SDXL
@@ -81,7 +79,15 @@ def drawing_for(ask: Superresolving, chip: Chip) -> Drawing:
     both = [plain_unet_work(channels, blocks, size, inputs) for inputs in (2, 3)]
     work = both[1] if not ask.train else _sum(*both)
     return Drawing(
-        work, chip, stack, ask.batch, ask.cards, ask.precision, float(ask.steps or 10), guided=False, trains=ask.train
+        work,
+        chip,
+        stack,
+        ask.batch,
+        ask.cards,
+        ask.precision,
+        float(ask.steps or 10) + 1,
+        guided=False,
+        trains=ask.train,
     )
 
 
@@ -106,9 +112,7 @@ def memory_of(d: Drawing) -> float:
 
 def predict_superresolving(ask: Superresolving) -> Prediction:
     """Time, memory and the rest of one configuration."""
-    if ask.cluster is None and ask.on not in accelerators():
-        raise unknown("accelerator in the catalogue", ask.on, accelerators())
-    chip = chip_for(ask.on, ask.cluster)
+    chip = chip_for(ask.on, ask.cluster, max(1, ask.cards))
     check(ask, chip)
     drawing = drawing_for(ask, chip)
     memory = memory_of(drawing)
