@@ -175,6 +175,17 @@ def _in_cluster(name: str) -> Chip:
     return chip_of(cluster.card, cluster)
 
 
+def cluster_with(name: str | None, cards: int) -> Cluster | None:
+    """The cluster that is asked for, which must have so many cards; None without a name."""
+    if name is None:
+        return None
+    cluster = find_cluster(name)
+    total = None if cluster.num_nodes is None else cluster.num_nodes * cluster.cards_per_node
+    if total is not None and cards > total:
+        raise UserError(f"{cluster.name} has {total} cards, not {cards}.", f"Choose --cards {total} or fewer.")
+    return cluster
+
+
 def chip_for(on: str, cluster: str | None, processes: int = 1) -> Chip:
     """What each of so many processes has to itself, with the links of its cluster where one is given."""
     return (find_chip(on) if cluster is None else _in_cluster(cluster)).part(processes)

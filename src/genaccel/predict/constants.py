@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from genaccel.errors import UserError
+from genaccel.errors import UserError, unknown
 from genaccel.hardware import USER_FOLDER
 from genaccel.predict.chips import MEASURED
 
@@ -149,6 +149,13 @@ def stored() -> dict[str, Any]:
             for level, entries in given.get("corrections", {}).items():
                 document[name]["corrections"].setdefault(level, {}).update(entries)
     return document
+
+
+def check_stack(model: TimeModel, name: str | None) -> None:
+    """Raise ``UserError`` for software that nothing is known about."""
+    known = {stack for level, stack in corrections_of(model).values if level == "stack"} | {"genaccel"}
+    if name is not None and name not in known:
+        raise unknown("stack", name, known)
 
 
 @cache

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from genaccel.errors import UserError, unknown
-from genaccel.predict.chips import Chip, chip_for
-from genaccel.predict.imaging import Drawing, drawing_of
+from genaccel.predict.chips import Chip, chip_for, cluster_with
+from genaccel.predict.constants import check_stack
+from genaccel.predict.imaging import IMAGING, Drawing, drawing_of
 from genaccel.predict.prediction import Known, Prediction, predict
 from genaccel.predict.published_models import SD1, SD2, SDXL
 from genaccel.predict.unet import ImageWork, UNet, plain_unet_work
@@ -53,6 +54,7 @@ def check(ask: Superresolving, chip: Chip) -> None:
         )
     if ask.steps is not None and ask.steps < 1:
         raise UserError(f"{ask.steps} steps draw nothing.", "Choose --steps 1 or more.")
+    check_stack(IMAGING, ask.stack)
 
 
 def drawing_for(ask: Superresolving, chip: Chip) -> Drawing:
@@ -110,8 +112,16 @@ def memory_of(d: Drawing) -> float:
     return float(states + live + 6e8)
 
 
+def _batch_that_would_do(d: Drawing) -> str:
+    """A hint: the largest power of two that fits."""
+    sizes = (2**i for i in reversed(range(int(d.batch).bit_length())))
+    fitting = next((n for n in sizes if memory_of(replace(d, batch=n)) <= 0.95 * d.chip.memory_bytes), None)
+    return f"--batch {fitting} would do." if fitting else "Not even one image fits: choose a smaller --size."
+
+
 def predict_superresolving(ask: Superresolving) -> Prediction:
     """Time, memory and the rest of one configuration."""
+    cluster_with(ask.cluster, ask.cards)
     chip = chip_for(ask.on, ask.cluster, max(1, ask.cards))
     check(ask, chip)
     drawing = drawing_for(ask, chip)
@@ -139,5 +149,6 @@ def predict_superresolving(ask: Superresolving) -> Prediction:
             problem=None
             if fits
             else f"{ask.batch} images need {memory / 1e9:.0f} GB, but {chip.name} has {chip.memory_bytes / 1e9:.0f} GB",
+            hint="" if fits else _batch_that_would_do(drawing),
         ),
     )
