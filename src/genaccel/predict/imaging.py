@@ -12,7 +12,8 @@ from genaccel.predict.chips import Chip
 from genaccel.predict.communication import all_reduce_bytes
 from genaccel.predict.constants import Array, Constant, Key, TimeModel
 from genaccel.predict.roofline import exposed, longer
-from genaccel.predict.unet import ImageWork, UNet, decoder_work, unet_work
+from genaccel.predict.unet import ImageWork, decoder_work, unet_work
+from genaccel.unets import UNetShape
 
 
 @dataclass(frozen=True)
@@ -50,11 +51,17 @@ class Drawing:
         return self.batch * (self.passes * (2 if self.guided else 1) * self.work.flops + decoded)
 
 
-def drawing_of(unet: UNet, chip: Chip, stack: str, batch: float, **more: object) -> Drawing:
+def in_latents(unet: UNetShape) -> bool:
+    """Whether it reads text and draws latents, as Stable Diffusion does: in about 50 steps, guided, and then decoded."""
+    return unet.text_width > 0
+
+
+def drawing_of(unet: UNetShape, chip: Chip, stack: str, batch: float, **more: object) -> Drawing:
     """Draw with ``unet`` as it is usually sampled; ``size`` of a latent, and fields of ``Drawing``, may be given."""
     size = int(more.pop("size", unet.size))  # type: ignore[call-overload]
-    given = {"passes": float(unet.num_steps), "guided": unet.guided, **more}
-    decoder = decoder_work(size) if unet.decodes and not given.get("trains") else None
+    latents = in_latents(unet)
+    given = {"passes": 50.0 if latents else 1000.0, "guided": latents, **more}
+    decoder = decoder_work(size) if latents and not given.get("trains") else None
     return Drawing(unet_work(unet, size), chip, stack, batch, decoder=decoder, **given)  # type: ignore[arg-type]
 
 
