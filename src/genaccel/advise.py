@@ -15,8 +15,16 @@ from typing import Any, Literal
 from genaccel.errors import UserError, unknown
 from genaccel.hardware import accelerators, find_cluster
 from genaccel.predict.answers import features_of
+from genaccel.predict.chips import chip_for
 from genaccel.predict.evidence_rows import evidence_for
-from genaccel.predict.finetuning import Finetuning, chip_for, predict_finetuning, step_of
+from genaccel.predict.finetuning import (
+    HEADROOM,
+    Finetuning,
+    cards_that_would_do,
+    memory_of,
+    predict_finetuning,
+    step_of,
+)
 from genaccel.predict.generating import Generating, predict_generating
 from genaccel.predict.prediction import Prediction
 from genaccel.predict.superresolving import Superresolving, predict_superresolving
@@ -136,7 +144,7 @@ def advise_finetuning(
             misfits.setdefault(ask.strategy, []).append(prediction)
             continue
         job = prediction.job_seconds or prediction.seconds
-        step = step_of(ask, shape, chip_for(base.on, base.cluster), prediction.settings["micro_batch"])
+        step = step_of(ask, shape, chip_for(base.on, base.cluster, ask.cards), prediction.settings["micro_batch"])
         found.append(Advice(prediction, job if goal == "fastest" else job * ask.cards, _sent(step), messages(step), ()))
     late = (
         [] if deadline_hours is None else [a for a in found if (a.prediction.job_seconds or 0) > deadline_hours * 3600]
@@ -157,7 +165,7 @@ def instead(base: Finetuning, goal: Goal, deadline_hours: float | None) -> list[
             "--lora-rank 16": {"lora_rank": 16},
             f"--lora-rank 16 --batch {most}": {"lora_rank": 16, "global_batch": most},
         }
-    sentences = []
+    sentences = _too_large(base, most)
     for option, change in others.items():
         found = advise_finetuning(Finetuning(**(asdict(base) | change)), goal, deadline_hours, 1).ranked
         if found:
@@ -166,6 +174,17 @@ def instead(base: Finetuning, goal: Goal, deadline_hours: float | None) -> list[
             where = f"{p.settings['strategy']} on {p.settings['cards']} cards"
             sentences.append(f"With {option} it would do: {where}, {job:.1f} h (predicted).")
     return sentences
+
+
+def _too_large(base: Finetuning, most: int) -> list[str]:
+    """How many cards would do, where not even all of the cluster's hold a step with one sample each."""
+    shape, memory = find_shape(base.model), chip_for(base.on, base.cluster).memory_bytes
+    least = {"cards": most, "global_batch": most, "checkpointing": True}
+    smallest = [Finetuning(**(asdict(base) | least | {"strategy": strategy})) for strategy in ("fsdp", "zero3")]
+    if not memory or min(memory_of(s, shape, 1).total_bytes for s in smallest) <= HEADROOM * memory:
+        return []
+    told = cards_that_would_do(base, shape, memory)
+    return [f"{shape.name} is too large for {most} cards of {base.cluster}: {told[0].lower()}{told[1:]}"]
 
 
 def _sent(step: TrainingStep) -> float:
@@ -195,7 +214,8 @@ def _explain(
     for strategy, predictions in misfits.items():
         least = min(predictions, key=lambda p: p.memory_bytes or 0.0)
         need, share = (least.memory_bytes or 0) / 1e9, least.memory_share or 0
-        why = f"do not fit: at least {need:.0f} GB a card ({share:.0%}) even on {least.settings['cards']} cards"
+        cards = least.settings["cards"]
+        why = f"do not fit: at least {need:.0f} GB a card ({share:.0%}) even on {cards} card{'s' if cards > 1 else ''}"
         result.ruled_out.append((strategy, len(predictions), why))
     by_strategy: dict[str, list[Advice]] = {}
     for advice in late:
@@ -218,6 +238,8 @@ def advise_accelerator(
     }
     if workload not in asks:
         raise unknown("workload", workload, asks)
+    if cards < 1 or batch < 1:
+        raise UserError(f"{cards} cards and a batch of {batch} do nothing.", "Both must be at least 1.")
     result, found = Ranking(goal), []
     for name, card in accelerators().items():
         if card.memory_bytes_per_second is None or not (card.peak_flops or name == "gaudi1"):

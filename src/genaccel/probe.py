@@ -194,11 +194,19 @@ def last_cache_bytes(root: Path = Path("/sys/devices/system/cpu/cpu0/cache")) ->
 # --- All together -------------------------------------------------------------------------------------------------------
 
 
-def probe(device: Device, links: Callable[[], list[Found]] | str, long_seconds: float = LONG_SECONDS) -> Probed:
-    """Measure everything, showing progress. ``links`` measures between processes, or says why that is not possible."""
+def probe(
+    device: Device,
+    links: Callable[[], list[Found]] | str,
+    long_seconds: float = LONG_SECONDS,
+    kernels: Callable[[Device, int], list[Found]] | None = None,
+) -> Probed:
+    """Measure everything, showing progress. ``links`` measures between processes, or says why that is not possible.
+
+    ``kernels`` measures what a model's other kernels reach, given the size of an array that no cache holds.
+    """
     figures: list[Found] = []
     absent: dict[str, str] = {}
-    with console.progress("Probing", total=len(PRODUCTS) + 2) as advance:
+    with console.progress("Probing", total=len(PRODUCTS) + 3) as advance:
         for product in PRODUCTS:
             try:
                 by_size = matmul_figures(product, device, long_seconds)
@@ -211,9 +219,13 @@ def probe(device: Device, links: Callable[[], list[Found]] | str, long_seconds: 
             figures.append(Found(f"peak_flops.{product.dtype}", best.value, best.unit, best.samples, note))
             figures += by_size
             advance(f"{product.dtype}: {best.value / 1e9:,.3g} G{best.unit}")
-        memory = memory_figures(device, array_size(last_cache_bytes(), device.memory_bytes()))
+        size = array_size(last_cache_bytes(), device.memory_bytes())
+        memory = memory_figures(device, size)
         figures += [Found("memory_bandwidth", memory[1].value, "B/s", memory[1].samples, memory[1].note), *memory]
         advance(f"memory: {memory[1].value / 1e9:.3g} GB/s")
+        if kernels is not None:
+            figures += kernels(device, size)
+        advance("attention, convolution, starts")
         if isinstance(links, str):
             absent["link"] = links
         else:

@@ -13,6 +13,7 @@ from genaccel.errors import UserError
 from genaccel.hardware import read_accelerator
 from genaccel.link_probe import measure_links, why_not
 from genaccel.probe import LONG_SECONDS, Probed, probe, slug, to_toml
+from genaccel.probe_kernels import kernel_figures
 from genaccel.store import check_writable, write_text
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ def probe_to_file(
     _warn_of_others()
     about = device.describe()
     reason = why_not(device, num_processes)
-    found = probe(device, reason or partial(measure_links, device, num_processes), long_seconds)
+    found = probe(device, reason or partial(measure_links, device, num_processes), long_seconds, kernel_figures)
     facts = {
         "description": f"{about['accelerator']}, measured",
         "runtime": device.NAME,

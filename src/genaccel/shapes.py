@@ -115,9 +115,16 @@ class ModelShape:
 
         All linear layers by default, and when no target has one of Llama's names: an upper bound for fused layers.
         """
+        return self._adapters(rank, targets, self.num_experts)
+
+    def active_adapter_weights(self, rank: int, targets: tuple[str, ...] = ()) -> int:
+        """Those of ``adapter_weights`` that one token goes through."""
+        return self._adapters(rank, targets, self.experts_per_token)
+
+    def _adapters(self, rank: int, targets: tuple[str, ...], num_experts: int) -> int:
         shapes = self.linear_shapes
         named = [name for name in targets if name in shapes] or list(shapes)
-        copies = {name: self.num_experts if name in MLP else 1 for name in named}
+        copies = {name: num_experts if name in MLP else 1 for name in named}
         return self.num_layers * sum(copies[name] * rank * sum(shapes[name]) for name in named)
 
 

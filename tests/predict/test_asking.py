@@ -27,7 +27,7 @@ LLAMA = Finetuning("llama-3.1-8b", "h100", strategy="fsdp")
         (Finetuning, {"strategy": "single"}, "uses one card", "ddp"),
         (Finetuning, {"length": 200_000}, "longer than llama-3.1-8b's context", "shorter"),
         (Finetuning, {"on": "a100", "precision": "fp8"}, "a100 does not compute in fp8", "bf16"),
-        (Finetuning, {"on": "a10"}, "no accelerator in the catalogue 'a10'", "a100"),
+        (Finetuning, {"on": "a10"}, "no accelerator 'a10'", "a100"),
         (Finetuning, {"model": "llama-3.1-8"}, "no model in the catalogue", "llama-3.1-8b"),
         (Finetuning, {"cluster": "voyagr"}, "no cluster 'voyagr'", "voyager"),
         (Generating, {"cards": 0}, "0 cards", "1 or more"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 import torch
@@ -114,3 +115,50 @@ def test_half_of_gemmas_layers_slide():
     per_pair = 3 * 4 * shape.head_dim * shape.num_heads
     expected = per_pair * 23 * (attended_pairs([8192]) + attended_pairs([8192], 4096))
     assert long == expected
+
+
+def test_a_mixture_computes_with_the_experts_that_a_token_is_sent_to():
+    """Against torch's count of a tiny Mixtral; its router scores all experts for every token."""
+    from transformers import MixtralConfig, MixtralForCausalLM
+
+    config = MixtralConfig(
+        vocab_size=96,
+        hidden_size=32,
+        intermediate_size=48,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        num_local_experts=4,
+        num_experts_per_tok=2,
+        attn_implementation="eager",
+    )
+    config._experts_implementation = "eager"  # grouped products are not counted
+    model, length = MixtralForCausalLM(config), 24
+    shape = replace(
+        find_shape("mixtral-8x7b"),
+        num_layers=2,
+        hidden_size=32,
+        intermediate_size=48,
+        num_heads=4,
+        num_kv_heads=2,
+        head_dim=8,
+        vocab_size=96,
+        num_experts=4,
+        experts_per_token=2,
+    )
+    assert shape.num_parameters == sum(p.numel() for p in model.parameters())
+    with FlopCounterMode(display=False) as counter:
+        model(input_ids=torch.randint(96, (1, length)), use_cache=False).logits.sum().backward()
+    counts = counter.get_flop_counts()["Global"]
+    attention = sum(v for k, v in counts.items() if "bmm" in str(k))
+    work = training_work(shape, [length])
+    assert work.linear + work.head == sum(counts.values()) - attention
+
+
+def test_adapters_of_a_mixture_count_where_a_token_goes():
+    shape = find_shape("mixtral-8x7b")
+    dense = replace(shape, num_experts=1, experts_per_token=1)
+    mlp = ("down_proj",)
+    one = training_work(dense, [64], lora_rank=8, lora_targets=mlp).adapters
+    assert training_work(shape, [64], lora_rank=8, lora_targets=mlp).adapters == 2 * one
+    assert shape.adapter_weights(8, mlp) == 8 * dense.adapter_weights(8, mlp), "memory holds all of them"

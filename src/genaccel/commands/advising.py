@@ -62,9 +62,16 @@ def finetune(
     from genaccel.predict.finetuning import Finetuning
 
     limit = None if deadline is None else hours(deadline)
+    card = find_cluster(cluster).card
+    if "bf16" not in card.peak_flops and "fp16" in card.peak_flops:
+        console.warn(f"{card.name} does not compute in bf16: fp16 is assumed.")
+        precision = "fp16"
+    else:
+        precision = "bf16"
     base = Finetuning(
         model,
-        find_cluster(cluster).accelerator,
+        card.name,
+        precision=precision,
         global_batch=batch,
         length=length,
         lora_rank=lora_rank,

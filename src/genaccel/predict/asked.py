@@ -187,7 +187,7 @@ class AskedSuperres:
     Parameters
     ----------
     model
-        tiny, small or base, the networks of 'genaccel superres', or stable-diffusion-1, -2 or -xl.
+        tiny, small or base, the networks of 'genaccel superres', or sdxl, stable-diffusion-1.5 or stable-diffusion-2.1.
     on
         Accelerators of the catalogue, with commas; by default the cluster's.
     cards

@@ -7,11 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib import resources
+from pathlib import Path
 from typing import Any
 
 from genaccel.accelerator import Accelerator
-from genaccel.errors import UserError, unknown
-from genaccel.hardware import Cluster, accelerators, clusters
+from genaccel.errors import UserError
+from genaccel.hardware import Cluster, accelerators, clusters, find_accelerator, find_cluster
 from genaccel.predict.communication import Links
 
 FAMILIES = {"gaudi1": "gaudi", "gaudi2": "gaudi", "gaudi3": "gaudi", "cdna2": "cdna", "cdna3": "cdna"}
@@ -20,11 +21,21 @@ BETWEEN = 2.5e10
 """Bytes per second of a card between nodes where nothing is known: 200 Gb/s."""
 SUBSTITUTES = {"bf16": ("fp16",), "fp16": ("bf16",), "tf32": ("fp32",), "int8": ("fp8",), "fp4": ("fp8",)}
 """What a published row that does not say exactly may have meant."""
+MEASURED = "measured"
+"""The family of cards whose rates are what kernels reached, not what was specified: a probe's."""
+SHARES = {"attention": 0.4, "convolution": 0.95}
+"""Of the rate of products, for a probe's file that does not have these rates: AVX2, torch 2.13, fp32."""
+START_SECONDS = 4e-6
+"""The same for starting a kernel."""
 
 
 @dataclass(frozen=True)
 class Chip:
-    """Rates in FLOP/s (dense), bytes per second and bytes. ``reference`` peaks are no specification but a unit."""
+    """Rates in FLOP/s (dense), bytes per second and bytes. ``reference`` peaks are no specification but a unit.
+
+    ``reached`` are rates that were measured on it, by the names that 'genaccel probe' gives them. On a ``serial`` chip,
+    a CPU, starting kernels and sending take the time of computing: nothing of that is hidden.
+    """
 
     name: str
     family: str
@@ -35,6 +46,42 @@ class Chip:
     watts: float | None = None
     runtime: str | None = None
     reference: frozenset[str] = field(default_factory=frozenset)
+    reached: Mapping[str, float] = field(default_factory=dict)
+    shared: bool = False
+
+    @property
+    def serial(self) -> bool:
+        """Whether the host is the accelerator."""
+        return self.runtime == "cpu"
+
+    @property
+    def seconds_to_start(self) -> float:
+        """What one kernel costs the host where that was measured; else 1: the time models have seconds of their own."""
+        return self.reached.get("kernel_start", START_SECONDS) if self.family == MEASURED else 1.0
+
+    @property
+    def weights_bytes_per_second(self) -> float:
+        """With what weights are read that are multiplied with one token: measured, or the bandwidth."""
+        return self.reached.get("weights_read", self.memory_bytes_per_second)
+
+    def rate(self, kind: str, dtype: str) -> float:
+        """FLOP/s of 'attention' or 'convolution', where measured, else the peak, of which a constant is the share."""
+        if self.family != MEASURED:
+            return self.peak(dtype, lenient=True)
+        peak = self.peak(dtype, lenient=True)
+        return self.reached.get(f"{kind}_{dtype}", SHARES[kind] * peak)
+
+    def part(self, num: int) -> Chip:
+        """What each of ``num`` processes has of it: one machine's processor is shared, of other cards each has its own."""
+        if not self.shared or num == 1:
+            return self
+        return replace(
+            self,
+            memory_bytes=self.memory_bytes / num,
+            memory_bytes_per_second=self.memory_bytes_per_second / num,
+            peak_flops={k: v / num for k, v in self.peak_flops.items()},
+            reached={k: v / num if k.startswith(DIVIDED) else v for k, v in self.reached.items()},
+        )
 
     def peak(self, dtype: str, lenient: bool = False) -> float:
         """The dense peak of ``dtype``, or a ``UserError`` that says what the chip has. ``lenient``: or the nearest one."""
@@ -49,6 +96,10 @@ class Chip:
             f"{self.name} does not compute in {dtype}, or no peak was published.",
             f"It has {', '.join(self.peak_flops) or 'no published peak'}.",
         )
+
+
+DIVIDED = ("matmul", "attention", "convolution", "weights", "triad", "copy")
+"""Rates that processes of one machine share; what they send each other was measured between them."""
 
 
 @cache
@@ -74,10 +125,19 @@ def chip_of(card: Accelerator, cluster: Cluster | None = None) -> Chip:
             cluster.inter_node_bytes_per_second_per_card or links.between,
             cluster.cards_per_node,
         )
+    elif card.runtime == "cpu":
+        links = Links(
+            inside,
+            links.between,
+            1024,
+            card.measured.get("all_gather_bus"),
+            card.measured.get("collective_latency", 0.0),
+        )
     architecture = card.architecture or card.name
+    probed = card.figures["memory_bandwidth"].kind == MEASURED
     return Chip(
         name=card.name,
-        family=FAMILIES.get(architecture, architecture),
+        family=MEASURED if probed else FAMILIES.get(architecture, architecture),
         memory_bytes=float(card.memory_bytes or 0),
         memory_bytes_per_second=card.memory_bytes_per_second,
         peak_flops=peaks,
@@ -85,6 +145,8 @@ def chip_of(card: Accelerator, cluster: Cluster | None = None) -> Chip:
         watts=card.tdp_watts,
         runtime=card.runtime,
         reference=frozenset(set(assumed) - set(card.peak_flops)),
+        reached=card.measured if probed else {},
+        shared=cluster is None and card.runtime == "cpu",
     )
 
 
@@ -95,12 +157,38 @@ def _between(card: str) -> float:
     return max((rate for rate in rates if rate), default=usual)
 
 
-@cache
 def find_chip(name: str) -> Chip:
-    """The chip called ``name`` in the catalogue."""
-    if name not in accelerators():
-        raise unknown("accelerator in the catalogue", name, accelerators())
-    return chip_of(accelerators()[name])
+    """The chip called ``name`` in the catalogue, or that of an accelerator file, such as 'genaccel probe' writes."""
+    path = Path(name)
+    written = path.stat().st_mtime_ns if name.endswith(".toml") and path.is_file() else 0
+    return _found(name, written)
+
+
+@cache
+def _found(name: str, written: int) -> Chip:
+    return chip_of(find_accelerator(name))
+
+
+@cache
+def _in_cluster(name: str) -> Chip:
+    cluster = find_cluster(name)
+    return chip_of(cluster.card, cluster)
+
+
+def cluster_with(name: str | None, cards: int) -> Cluster | None:
+    """The cluster that is asked for, which must have so many cards; None without a name."""
+    if name is None:
+        return None
+    cluster = find_cluster(name)
+    total = None if cluster.num_nodes is None else cluster.num_nodes * cluster.cards_per_node
+    if total is not None and cards > total:
+        raise UserError(f"{cluster.name} has {total} cards, not {cards}.", f"Choose --cards {total} or fewer.")
+    return cluster
+
+
+def chip_for(on: str, cluster: str | None, processes: int = 1) -> Chip:
+    """What each of so many processes has to itself, with the links of its cluster where one is given."""
+    return (find_chip(on) if cluster is None else _in_cluster(cluster)).part(processes)
 
 
 @cache

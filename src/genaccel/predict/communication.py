@@ -8,11 +8,17 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Links:
-    """What a card's links carry in one direction inside a node and between nodes, and how many cards a node has."""
+    """What a card's links carry in one direction inside a node and between nodes, and how many cards a node has.
+
+    Where they were measured: ``gathering``, what they carry in gathers, if that is not what they carry in sums, and the
+    seconds of a collective of next to nothing.
+    """
 
     inside: float
     between: float
     cards_per_node: int = 8
+    gathering: float | None = None
+    seconds_to_meet: float = 0.0
 
     def rate(self, cards: int, stride: int = 1) -> float:
         """Bytes per second of a card in a group of ``cards`` whose members are ``stride`` apart.

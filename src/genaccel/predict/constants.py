@@ -18,8 +18,9 @@ from typing import Any
 
 import numpy as np
 
-from genaccel.errors import UserError
+from genaccel.errors import UserError, unknown
 from genaccel.hardware import USER_FOLDER
+from genaccel.predict.chips import MEASURED
 
 LEVELS = {"common": 0.5, "family": 0.4, "device": 0.4, "stack": 0.5, "together": 0.15}
 """Standard deviation of the corrections (of logarithms) at each level, before anything is fitted."""
@@ -29,12 +30,17 @@ Array = Any
 
 @dataclass(frozen=True)
 class Constant:
-    """``prior`` is what physics suggests; ``spread`` scales how far fitting may take it."""
+    """``prior`` is what physics suggests; ``spread`` scales how far fitting may take it.
+
+    ``measured`` takes the prior's place on a card whose rates are those that kernels reached: a share of the peak is then
+    nearly 1, and what a kernel costs is a number of starts. Those that are neither were read off a profile of torch on a CPU.
+    """
 
     name: str
     prior: float
     spread: float
     meaning: str
+    measured: float | None = None
 
 
 @dataclass(frozen=True)
@@ -60,6 +66,11 @@ class TimeModel:
         """Logarithms of the priors."""
         return np.log([constant.prior for constant in self.constants])
 
+    @property
+    def prior_measured(self) -> Array:
+        """Those of cards whose rates were measured."""
+        return np.log([constant.measured or constant.prior for constant in self.constants])
+
 
 @dataclass(frozen=True)
 class Key:
@@ -71,8 +82,10 @@ class Key:
 
     @property
     def names(self) -> tuple[tuple[str, str], ...]:
-        """(level, name) of the corrections that apply."""
+        """(level, name) of the corrections that apply; what others reach of their peaks says nothing of measured rates."""
         together = f"{self.device} {self.stack}"
+        if self.family == MEASURED:
+            return (("together", together),)
         return (
             ("common", ""),
             ("family", self.family),
@@ -91,7 +104,7 @@ class Corrections:
 
     def logarithms(self, key: Key) -> Array:
         """The logarithms of the constants of ``key``; levels never seen add nothing."""
-        total = self.model.prior.copy()
+        total = self.model.prior_measured if key.family == MEASURED else self.model.prior
         for name in key.names:
             if name in self.values:
                 total = total + self.values[name]
@@ -136,6 +149,13 @@ def stored() -> dict[str, Any]:
             for level, entries in given.get("corrections", {}).items():
                 document[name]["corrections"].setdefault(level, {}).update(entries)
     return document
+
+
+def check_stack(model: TimeModel, name: str | None) -> None:
+    """Raise ``UserError`` for software that nothing is known about."""
+    known = {stack for level, stack in corrections_of(model).values if level == "stack"} | {"genaccel"}
+    if name is not None and name not in known:
+        raise unknown("stack", name, known)
 
 
 @cache

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cache
 
 from genaccel.errors import UserError, unknown
-from genaccel.hardware import Cluster, accelerators, find_cluster
-from genaccel.predict.chips import Chip, chip_of, find_chip
-from genaccel.predict.constants import corrections_of
+from genaccel.predict.chips import Chip, chip_for, cluster_with
+from genaccel.predict.constants import check_stack, corrections_of
 from genaccel.predict.decoder import decoder_of
 from genaccel.predict.memory import BYTES, MemoryEstimate, TrainingPlan, estimate
 from genaccel.predict.prediction import Known, Prediction, predict
@@ -18,6 +16,7 @@ from genaccel.shapes import ModelShape, find_shape
 STRATEGIES = ("single", "ddp", "zero1", "zero2", "zero3", "fsdp")
 STACKS = {"cuda": "llm-foundry", "hpu": "optimum-habana"}
 """The software whose constants stand for a runtime unless another is asked for: that with the most published rows."""
+ATTENTION = ("auto", "flash", "math")
 HEADROOM = 0.95
 """Of a card's memory that a run may be predicted to need: the rest is fragmentation and what the estimate misses."""
 
@@ -57,7 +56,14 @@ def check(ask: Finetuning, shape: ModelShape, chip: Chip) -> None:
         raise unknown("precision", ask.precision, (*BYTES, "fp8"))
     chip.peak(ask.precision, lenient=chip.runtime == "cpu")
     if ask.length < 1 or ask.global_batch < 1:
-        raise UserError("Length and batch must be at least 1.", "")
+        raise UserError("Length and batch must be at least 1.", "For example --batch 64 --length 2048.")
+    if ask.lora_rank is not None and ask.lora_rank < 1:
+        raise UserError(f"Adapters of rank {ask.lora_rank} hold nothing.", "Choose --lora-rank 1 or more.")
+    if ask.samples is not None and ask.samples < 1:
+        raise UserError(f"A job of {ask.samples} samples takes no time.", "Choose --samples 1 or more.")
+    if ask.attention not in ATTENTION:
+        raise unknown("attention kernel", ask.attention, ATTENTION)
+    check_stack(TRAINING, ask.stack)
     if shape.context is not None and ask.length > shape.context:
         raise UserError(
             f"Sequences of {ask.length} tokens are longer than {shape.name}'s context of {shape.context}.",
@@ -72,26 +78,6 @@ def check(ask: Finetuning, shape: ModelShape, chip: Chip) -> None:
             f"A batch of {ask.global_batch} does not divide into {ask.cards} cards x {ask.micro_batch or 1} samples.",
             f"Choose --batch {multiple}.",
         )
-
-
-def cluster_of(ask: Finetuning) -> Cluster | None:
-    """The cluster that is asked for, checked against its cards and its size."""
-    if ask.cluster is None:
-        return None
-    cluster = find_cluster(ask.cluster)
-    total = None if cluster.num_nodes is None else cluster.num_nodes * cluster.cards_per_node
-    if total is not None and ask.cards > total:
-        raise UserError(f"{cluster.name} has {total} cards, not {ask.cards}.", "Choose fewer --cards.")
-    return cluster
-
-
-@cache
-def chip_for(on: str, cluster: str | None) -> Chip:
-    """The chip, with the links of its cluster where one is given."""
-    if cluster is not None:
-        found = find_cluster(cluster)
-        return chip_of(found.card, found)
-    return find_chip(on)
 
 
 def memory_of(ask: Finetuning, shape: ModelShape, micro_batch: int) -> MemoryEstimate:
@@ -123,7 +109,7 @@ def largest_micro_batch(ask: Finetuning, shape: ModelShape, memory_bytes: float)
 
 def cards_that_would_do(ask: Finetuning, shape: ModelShape, memory_bytes: float) -> str:
     """A hint: how many cards would do, with which strategy."""
-    for strategy in dict.fromkeys((ask.strategy, "fsdp")):
+    for strategy in dict.fromkeys((ask.strategy, "fsdp", "zero3")):
         for checkpointing in (ask.checkpointing, True):
             for cards in (2**i for i in range(11)):
                 other = replace(
@@ -139,10 +125,8 @@ def cards_that_would_do(ask: Finetuning, shape: ModelShape, memory_bytes: float)
 
 def predict_finetuning(ask: Finetuning) -> Prediction:
     """Time, memory and the rest of one configuration; ``problem`` says why it cannot run."""
-    cluster = cluster_of(ask)
-    if cluster is None and ask.on not in accelerators():
-        raise unknown("accelerator in the catalogue", ask.on, accelerators())
-    chip, shape = chip_for(ask.on, ask.cluster), find_shape(ask.model)
+    cluster = cluster_with(ask.cluster, ask.cards)
+    chip, shape = chip_for(ask.on, ask.cluster, max(1, ask.cards)), find_shape(ask.model)
     check(ask, shape, chip)
     micro = ask.micro_batch or (largest_micro_batch(ask, shape, chip.memory_bytes) if chip.memory_bytes else 1)
     memory = memory_of(ask, shape, micro or 1)
@@ -205,6 +189,7 @@ def _usual_stack(chip: Chip) -> str:
 def step_of(ask: Finetuning, shape: ModelShape, chip: Chip, micro_batch: int) -> TrainingStep:
     """The optimizer step as its time model sees it."""
     accumulation = ask.global_batch / (ask.cards * micro_batch)
+    share = None if ask.lora_rank is None else shape.adapter_weights(ask.lora_rank) / shape.num_parameters
     return TrainingStep(
         model=decoder_of(shape),
         chip=chip,
@@ -219,4 +204,5 @@ def step_of(ask: Finetuning, shape: ModelShape, chip: Chip, micro_batch: int) ->
         checkpointing=1.0 if ask.checkpointing else 0.0,
         casts=ask.precision != "fp32" and ask.lora_rank is None,
         flash=ask.attention != "math",
+        trained_share=share,
     )

@@ -5,12 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from genaccel.errors import UserError, unknown
-from genaccel.hardware import accelerators
-from genaccel.predict.chips import Chip
+from genaccel.predict.chips import Chip, chip_for, cluster_with
+from genaccel.predict.constants import check_stack
 from genaccel.predict.decoder import Decoder, decoder_of
-from genaccel.predict.finetuning import chip_for
 from genaccel.predict.prediction import Known, Prediction, predict
-from genaccel.predict.serving import FORMATS, Request
+from genaccel.predict.serving import FORMATS, SERVING, Request
 from genaccel.shapes import find_shape
 
 STACKS = {"cuda": "vllm", "hpu": "optimum-habana"}
@@ -50,7 +49,10 @@ def check(ask: Generating, model: Decoder, chip: Chip) -> None:
             f"Choose --cards {near}, or another divisor.",
         )
     if (ask.batch is not None and ask.batch < 1) or ask.prompt < 1 or ask.new < 1:
-        raise UserError("Batch, prompt and new tokens must be at least 1.", "")
+        raise UserError(
+            "Batch, prompt and new tokens must be at least 1.", "For example --batch 1 --prompt 512 --new 512."
+        )
+    check_stack(SERVING, ask.stack)
     if model.context is not None and ask.prompt + ask.new > model.context:
         raise UserError(
             f"{ask.prompt} + {ask.new} tokens are longer than {model.name}'s context of {model.context}.",
@@ -77,9 +79,8 @@ def request_of(ask: Generating, model: Decoder, chip: Chip) -> Request:
 
 def predict_generating(ask: Generating) -> Prediction:
     """Time, memory and the rest of one configuration; ``problem`` says why it cannot run."""
-    if ask.cluster is None and ask.on not in accelerators():
-        raise unknown("accelerator in the catalogue", ask.on, accelerators())
-    chip, model = chip_for(ask.on, ask.cluster), decoder_of(find_shape(ask.model))
+    cluster_with(ask.cluster, ask.cards)
+    chip, model = chip_for(ask.on, ask.cluster, max(1, ask.cards)), decoder_of(find_shape(ask.model))
     check(ask, model, chip)
     request = request_of(ask, model, chip)
     sequences = request.sequences

@@ -12,7 +12,8 @@ from genaccel.predict.chips import Chip
 from genaccel.predict.communication import all_reduce_bytes
 from genaccel.predict.constants import Array, Constant, Key, TimeModel
 from genaccel.predict.roofline import exposed, longer
-from genaccel.predict.unet import ImageWork, UNet, decoder_work, unet_work
+from genaccel.predict.unet import ImageWork, decoder_work, unet_work
+from genaccel.unets import UNetShape
 
 
 @dataclass(frozen=True)
@@ -50,11 +51,17 @@ class Drawing:
         return self.batch * (self.passes * (2 if self.guided else 1) * self.work.flops + decoded)
 
 
-def drawing_of(unet: UNet, chip: Chip, stack: str, batch: float, **more: object) -> Drawing:
+def in_latents(unet: UNetShape) -> bool:
+    """Whether it reads text and draws latents, as Stable Diffusion does: in about 50 steps, guided, and then decoded."""
+    return unet.text_width > 0
+
+
+def drawing_of(unet: UNetShape, chip: Chip, stack: str, batch: float, **more: object) -> Drawing:
     """Draw with ``unet`` as it is usually sampled; ``size`` of a latent, and fields of ``Drawing``, may be given."""
     size = int(more.pop("size", unet.size))  # type: ignore[call-overload]
-    given = {"passes": float(unet.num_steps), "guided": unet.guided, **more}
-    decoder = decoder_work(size) if unet.decodes and not given.get("trains") else None
+    latents = in_latents(unet)
+    given = {"passes": 50.0 if latents else 1000.0, "guided": latents, **more}
+    decoder = decoder_work(size) if latents and not given.get("trains") else None
     return Drawing(unet_work(unet, size), chip, stack, batch, decoder=decoder, **given)  # type: ignore[arg-type]
 
 
@@ -65,37 +72,52 @@ def drawing_features(d: Drawing) -> dict[str, float]:
     element = 4 if wide else 2
     matrix = chip.peak("tf32" if wide else d.precision, lenient=True)
     sixteen = matrix if wide else chip.peak("bf16", lenient=True)
+    convolves = chip.rate("convolution", "tf32" if wide and "tf32" in chip.peak_flops else d.precision)
+    attends = chip.rate("attention", "fp32" if wide else "bf16") if chip.reached else sixteen
     rate = chip.memory_bytes_per_second
     images = d.batch * (3.0 if d.trains else d.passes * (2 if d.guided else 1))
     passes = 3.0 if d.trains else d.passes
     scores = 0.0 if d.fused_attention else images * 3 * element * work.attention / 160  # a score costs 4 x width
     return {
-        "convolution": images * work.convolution / matrix + d.batch * decoder.convolution / sixteen,
+        "convolution": images * work.convolution / convolves + d.batch * decoder.convolution / sixteen,
         "linear": images * work.linear / matrix,
-        "attention": (images * work.attention + d.batch * decoder.attention) / sixteen,
+        "attention": (images * work.attention + d.batch * decoder.attention) / attends,
         "streamed": ((images * work.streamed + d.batch * decoder.streamed) * element + scores) / rate,
         "weights": (passes * element * work.parameters + (30 * work.parameters if d.trains else 0)) / rate,
-        "kernels": passes * work.kernels + decoder.kernels,
+        "kernels": (passes * work.kernels + decoder.kernels) * chip.seconds_to_start,
         "wire": all_reduce_bytes(2 * work.parameters, d.cards) / chip.links.rate(d.cards) if d.trains else 0.0,
         "nodes": log2(max(1.0, d.cards / chip.links.cards_per_node)) if d.trains else 0.0,
         "wide": float(wide),
         "trains": float(d.trains),
+        "serial": float(chip.serial),
     }
 
 
 CONSTANTS = (
-    Constant("convolution", 0.45, 0.6, "share of the peak that convolutions reach"),
-    Constant("matrix", 0.65, 0.6, "share of the peak that matrix products reach"),
-    Constant("attention", 0.35, 0.8, "share of the peak that attention reaches"),
-    Constant("stream", 0.5, 0.6, "share of the memory bandwidth between kernels"),
+    Constant("convolution", 0.45, 0.6, "share of the peak that convolutions reach", 1.0),
+    Constant("matrix", 0.65, 0.6, "share of the peak that matrix products reach", 0.9),
+    Constant("attention", 0.35, 0.8, "share of the peak that attention reaches", 1.0),
+    Constant("stream", 0.5, 0.6, "share of the memory bandwidth between kernels", 0.4),
     Constant("wide", 1.0, 1.0, "gain or loss of 32-bit arithmetic against its peak"),
-    Constant("kernel", 8e-6, 1.0, "seconds in which the host starts a kernel"),
-    Constant("link", 0.6, 0.5, "share of the links' rate that collectives reach"),
+    Constant("kernel", 8e-6, 1.0, "seconds in which the host starts a kernel", 1.5),
+    Constant("link", 0.6, 0.5, "share of the links' rate that collectives reach", 1.0),
     Constant("nodes", 0.03, 1.0, "loss for every doubling of the nodes"),
-    Constant("request", 0.03, 1.0, "seconds of a request that do not depend on its size"),
-    Constant("step", 0.01, 1.0, "seconds of a training step that do not depend on its size"),
+    Constant("request", 0.03, 1.0, "seconds of a request that do not depend on its size", 2e-3),
+    Constant("step", 0.01, 1.0, "seconds of a training step that do not depend on its size", 5e-3),
 )
-FEATURES = ("convolution", "linear", "attention", "streamed", "weights", "kernels", "wire", "nodes", "wide", "trains")
+FEATURES = (
+    "convolution",
+    "linear",
+    "attention",
+    "streamed",
+    "weights",
+    "kernels",
+    "wire",
+    "nodes",
+    "wide",
+    "trains",
+    "serial",
+)
 
 
 def _parts(c: Mapping[str, Array], f: Mapping[str, Array]) -> dict[str, Array]:
@@ -105,7 +127,8 @@ def _parts(c: Mapping[str, Array], f: Mapping[str, Array]) -> dict[str, Array]:
     attention = f["attention"] / c["attention"] / gain
     streaming = f["streamed"] / c["stream"] + f["weights"] / 0.8
     card = convolution + products + attention + streaming
-    computed = longer(card, f["kernels"] * c["kernel"], 4.0)
+    started = f["kernels"] * c["kernel"]
+    computed = np.where(f["serial"] > 0, card + started, longer(card, started, 4.0))
     wire = f["wire"] / c["link"]
     return {
         "convolutions": convolution,
@@ -114,7 +137,7 @@ def _parts(c: Mapping[str, Array], f: Mapping[str, Array]) -> dict[str, Array]:
         "streaming": streaming,
         "host": computed - card + np.where(f["trains"] > 0, c["step"], c["request"]),
         "waiting for nodes": computed * c["nodes"] * f["nodes"],
-        "communication": exposed(wire, computed, 0.7),
+        "communication": np.where(f["serial"] > 0, wire, exposed(wire, computed, 0.7)),
     }
 
 

@@ -62,19 +62,21 @@ def training_work(
     A weight that is trained costs 2 FLOPs a token forward and 4 backward; one that is frozen 2 backward, for the
     gradient of its input alone (the first layer's too, though nothing below it is trained). The head is counted for
     ``num_targets`` positions, by default all. Recomputation stops at the last tensor that was wanted: the last product of
-    a layer is not repeated unless a norm, dropout (as in GPT-2) or an adapter reads what it gives or gets.
+    a layer is not repeated unless a norm, dropout (as in GPT-2) or an adapter reads what it gives or gets. Of a mixture
+    those experts count that a token is sent to, and every token's router.
     """
     tokens = sum(document_lengths)
     scored = tokens if num_targets is None else num_targets
     backward = 2.0 if lora_rank is None else 1.0
-    linear = 2.0 * tokens * shape.num_layers * shape.layer_weights
+    linear = 2.0 * tokens * shape.num_layers * shape.active_layer_weights
     head = 2.0 * scored * shape.embedding_weights
     attention = attention_flops(shape, document_lengths)
-    adapters = 0.0 if lora_rank is None else 2.0 * tokens * shape.adapter_weights(lora_rank, lora_targets)
+    adapters = 0.0 if lora_rank is None else 2.0 * tokens * shape.active_adapter_weights(lora_rank, lora_targets)
     again = linear + attention + adapters if activation_checkpointing else 0.0
     adapted = lora_rank is not None and "down_proj" in (lora_targets or ("down_proj",))
     followed = shape.norms_per_layer > 2 or not shape.gated_mlp
-    if activation_checkpointing and not (followed or adapted):
+    # A mixture's experts end in a product with the router's weight, which wants what they give.
+    if activation_checkpointing and not (followed or adapted or shape.num_experts > 1):
         outputs, inputs = shape.linear_shapes["down_proj"]
         again -= 2.0 * tokens * shape.num_layers * outputs * inputs
     return Work((1 + backward) * linear, 3 * attention, (1 + backward) * head, 3 * adapters, again)

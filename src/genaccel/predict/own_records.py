@@ -13,8 +13,9 @@ import numpy as np
 
 from genaccel.errors import UserError
 from genaccel.predict.answers import features_of
+from genaccel.predict.chips import chip_for
 from genaccel.predict.constants import Corrections, Key, TimeModel, corrections_of
-from genaccel.predict.finetuning import Finetuning, chip_for, step_of
+from genaccel.predict.finetuning import Finetuning, step_of
 from genaccel.predict.fitting import Problem, fit, stack_features
 from genaccel.predict.training import TRAINING, TrainingStep
 from genaccel.records import Record
@@ -49,12 +50,12 @@ def _own(record: Record, on: str | None) -> Own:
     figure = record.figure("step_seconds")
     if figure is None or not figure.value:
         raise UserError("its time of a step is unknown.", "")
-    shape, chip = find_shape(record.model), chip_for(on or record.target, None)
+    cards = record.environment.num_devices
+    shape, chip = find_shape(record.model), chip_for(on or record.target, None, cards)
 
     def value(name: str, default: object = None) -> object:
         return record.config[name].value if name in record.config else default
 
-    cards = record.environment.num_devices
     batch = int(str(value("global_batch", cards)))
     micro = int(str(value("micro_batch") or max(1, batch // cards)))
     ask = Finetuning(
@@ -81,7 +82,10 @@ def own_corrections(found: Sequence[Own]) -> Corrections:
         mine = [own for own in found if own.step.key == key]
         known = stored.logarithms(key)
         # The constants as they were are the priors of this fit.
-        constants = tuple(replace(c, prior=float(np.exp(p))) for c, p in zip(TRAINING.constants, known, strict=True))
+        constants = tuple(
+            replace(c, prior=float(np.exp(p)), measured=float(np.exp(p)))
+            for c, p in zip(TRAINING.constants, known, strict=True)
+        )
         model = TimeModel(TRAINING.name, constants, TRAINING.features, TRAINING.parts)
         features = stack_features(model.features, [features_of(own.step) for own in mine])
         groups = np.array([own.record.id for own in mine])

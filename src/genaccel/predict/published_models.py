@@ -8,8 +8,9 @@ from functools import cache
 from importlib import resources
 
 from genaccel.predict.decoder import Decoder, approximate_decoder, decoder_of
-from genaccel.predict.unet import ImageWork, UNet
+from genaccel.predict.unet import ImageWork
 from genaccel.shapes import model_shapes
+from genaccel.unets import UNetShape, find_unet
 
 
 @cache
@@ -78,37 +79,34 @@ def _family(name: str) -> str:
     return re.split(r"[-_.\d ]", name.lower().rsplit("/", 1)[-1].removeprefix("meta-"))[0]
 
 
-SD1 = UNet("stable diffusion 1", (320, 640, 1280, 1280), (1, 1, 1, 0), 1, 768, 64)
-SD2 = UNet("stable diffusion 2", (320, 640, 1280, 1280), (1, 1, 1, 0), 1, 1024, 64)
-SDXL = UNet("stable diffusion xl", (320, 640, 1280), (0, 2, 10), 10, 2048, 128)
-DDPM = UNet(
-    "ddpm 256",
-    (128, 128, 256, 256, 512, 512),
-    (0,) * 6,
-    0,
-    0,
-    256,
-    latent_channels=3,
-    decodes=False,
-    num_steps=1000,
-    guided=False,
+DDPM = UNetShape(
+    name="ddpm-256",
+    family="latent-diffusion",
+    source="Ho et al., 2020: pixels instead of latents, no text",
+    inputs=3,
+    outputs=3,
+    channels=(128, 128, 256, 256, 512, 512),
+    depths=(0,) * 6,
+    blocks=2,
+    size=256,
 )
-IMAGE_NETWORKS: tuple[tuple[str, UNet | ImageWork], ...] = (
+IMAGE_NETWORKS: tuple[tuple[str, UNetShape | ImageWork | str], ...] = (
     (r"test_|tester|controlnet", ImageWork()),
-    (r"sdxl|xl-base|-xl\b|stable-diffusion-xl", SDXL),
-    (r"stable-diffusion-2|sd2|sd v2|sd-v2|stable diffusion 2", SD2),
-    (r"stable-diffusion-v?1|sd1|sd v1|stable diffusion v?1", SD1),
+    (r"sdxl|xl-base|-xl\b|stable-diffusion-xl", "sdxl"),
+    (r"stable-diffusion-2|sd2|sd v2|sd-v2|stable diffusion 2", "stable-diffusion-2.1"),
+    (r"stable-diffusion-v?1|sd1|sd v1|stable diffusion v?1", "stable-diffusion-1.5"),
     (r"ddpm", DDPM),
     # Multiplications of a forward pass over one image (He et al., 2016; Liu et al., 2016 on ResNet-50), and activations.
     (r"resnet-?50", ImageWork(convolution=8.2e9, streamed=4.4e7, kernels=350, parameters=2.56e7)),
     (r"ssd300", ImageWork(convolution=1.9e10, streamed=1.1e8, kernels=450, parameters=2.3e7)),
 )
-"""Networks by what names of models contain; the first that matches."""
+"""Networks, or their names in the catalogue, by what names of models contain; the first that matches."""
 
 
-def find_image_network(name: str) -> UNet | ImageWork | None:
+def find_image_network(name: str) -> UNetShape | ImageWork | None:
     """The network that a published row names; None for one that is not known."""
     for pattern, network in IMAGE_NETWORKS:
         if re.search(pattern, name.lower()):
-            return None if network == ImageWork() else network
+            found = find_unet(network) if isinstance(network, str) else network
+            return None if found == ImageWork() else found
     return None

@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 
 from genaccel.predict.chips import published_chip
-from genaccel.predict.imaging import Drawing, drawing_of
+from genaccel.predict.imaging import Drawing, drawing_of, in_latents
 from genaccel.predict.published_models import find_image_network
 from genaccel.predict.rows import Cells, Question, Unpredictable, in_notes, number_in, slug
 from genaccel.predict.rows_serving import cards_of
-from genaccel.predict.unet import ImageWork, UNet
+from genaccel.predict.unet import ImageWork
+from genaccel.unets import UNetShape
 
 STACKS = {
     "mlperf training": "mlperf-training",
@@ -68,10 +69,12 @@ def _stack(cells: Cells) -> str:
     return found
 
 
-def _size(cells: Cells, network: UNet) -> int:
-    """Pixels of a latent, from the size of the image in the model's name."""
+def _size(cells: Cells, network: UNetShape) -> int:
+    """Pixels of a latent, from the size of the image in the model's name; versions 1 and 2 drew 512 before they drew 768."""
     found = re.search(r"(\d{3,4})x\1", cells["model"])
-    return int(found.group(1)) // (8 if network.decodes else 1) if found else network.size
+    if found:
+        return int(found.group(1)) // (8 if in_latents(network) else 1)
+    return 64 if network.name.startswith("stable-diffusion") else network.size
 
 
 def _batch(cells: Cells, cards: int, trains: bool, stack: str) -> float:

@@ -112,10 +112,13 @@ def request_features(r: Request) -> dict[str, float]:
     at_once = min(r.sequences, fitting)
     rows = at_once * r.beams
     rate = chip.memory_bytes_per_second
-    attends = chip.peak("bf16", lenient=True)
+    wide = all(FORMATS[name].arithmetic in ("fp32", "tf32") for name, _ in r.weights)
+    attends = chip.rate("attention", FORMATS[r.weights[0][0]].arithmetic if wide else "bf16")
     arithmetic = sum(share / chip.peak(FORMATS[name].arithmetic, r.lenient) for name, share in r.weights)
     widened = sum(share for name, share in r.weights if FORMATS[name].widens)
-    streamed = 2.0 * model.num_layers * (14 * model.hidden_size + 6 * model.mlp_width / r.shards) / rate
+    streamed = (
+        (4.0 if wide else 2.0) * model.num_layers * (14 * model.hidden_size + 6 * model.mlp_width / r.shards) / rate
+    )
     head = model.head_weights
     context = model.looked_back(r.prompt + r.new / 2)
     cached = rows * context
@@ -126,7 +129,7 @@ def request_features(r: Request) -> dict[str, float]:
 
     def products(tokens: float, scored: float) -> tuple[float, float]:
         flops = 2.0 * (tokens * model.layer_weights_per_token + scored * head) * arithmetic / r.shards
-        read = (model.layer_weights_read(tokens) + head) * r.weight_bytes / r.shards / rate
+        read = (model.layer_weights_read(tokens) + head) * r.weight_bytes / r.shards / chip.weights_bytes_per_second
         return flops, read
 
     prompt_tokens = at_once * r.prompt
@@ -147,7 +150,7 @@ def request_features(r: Request) -> dict[str, float]:
         "decode_streamed": rows * streamed,
         "decode_wire": rows * wire,
         "widened": 2.0 * model.num_weights * widened / r.shards / rate,
-        "layers": float(model.num_layers),
+        "layers": model.num_layers * chip.seconds_to_start,
         "experts": float(experts),
         "rows": rows,
         "collectives": 2.0 * model.num_layers * hops(r.shards),
@@ -158,17 +161,19 @@ def request_features(r: Request) -> dict[str, float]:
 
 
 CONSTANTS = (
-    Constant("matrix", 0.7, 0.6, "share of the peak that large matrix products reach"),
-    Constant("bandwidth", 0.85, 0.4, "share of the memory bandwidth with which weights are read"),
-    Constant("cache", 0.75, 1.0, "share of the memory bandwidth with which keys and values are read"),
-    Constant("heads", 0.05, 1.5, "cost of a query head that shares its keys, as a share of reading keys of its own"),
-    Constant("attention", 0.3, 0.6, "share of the peak that attention among prompt tokens reaches"),
-    Constant("stream", 0.8, 0.6, "share of the memory bandwidth in norms, activations and sums"),
+    Constant("matrix", 0.7, 0.6, "share of the peak that large matrix products reach", 0.95),
+    Constant("bandwidth", 0.85, 0.4, "share of the memory bandwidth with which weights are read", 1.0),
+    Constant("cache", 0.75, 1.0, "share of the memory bandwidth with which keys and values are read", 0.5),
+    Constant(
+        "heads", 0.05, 1.5, "cost of a query head that shares its keys, as a share of reading keys of its own", 1.0
+    ),
+    Constant("attention", 0.3, 0.6, "share of the peak that attention among prompt tokens reaches", 1.0),
+    Constant("stream", 0.8, 0.6, "share of the memory bandwidth in norms, activations and sums", 0.17),
     Constant("step", 1e-3, 1.5, "seconds of a step that do not depend on its size"),
-    Constant("layer", 25e-6, 1.0, "seconds of starting a layer's kernels"),
+    Constant("layer", 25e-6, 1.0, "seconds of starting a layer's kernels", 100.0),
     Constant("sequence", 1e-5, 1.5, "seconds of a sequence in a step: scheduling, sampling, text"),
     Constant("collective", 12e-6, 1.0, "seconds of a round of a collective that do not depend on its size"),
-    Constant("link", 0.5, 0.6, "share of the links' rate that collectives reach"),
+    Constant("link", 0.5, 0.6, "share of the links' rate that collectives reach", 1.0),
     Constant("expert", 4e-7, 2.0, "seconds of starting one expert of one layer"),
     Constant(
         "widen",

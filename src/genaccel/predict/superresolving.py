@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from genaccel.errors import UserError, unknown
-from genaccel.hardware import accelerators
-from genaccel.predict.chips import Chip
-from genaccel.predict.finetuning import chip_for
-from genaccel.predict.imaging import Drawing, drawing_of
+from genaccel.predict.chips import Chip, chip_for, cluster_with
+from genaccel.predict.constants import check_stack
+from genaccel.predict.imaging import IMAGING, Drawing, drawing_of, in_latents
 from genaccel.predict.prediction import Known, Prediction, predict
-from genaccel.predict.published_models import SD1, SD2, SDXL
-from genaccel.predict.unet import ImageWork, UNet, plain_unet_work
+from genaccel.predict.unet import unet_work
+from genaccel.unets import UNetShape, find_unet
 
 STACKS = {"cuda": "lambda-diffusers-xformers", "hpu": "optimum-habana"}
-PRESETS = {"tiny": ((32, 64, 64), 1), "small": ((64, 128, 192), 2), "base": ((128, 256, 384, 384), 2)}
-"""Channels by level and blocks of genaccel's own networks, as ``superres/network.py`` has them; a test compares."""
-NETWORKS: dict[str, UNet] = {"stable-diffusion-1": SD1, "stable-diffusion-2": SD2, "stable-diffusion-xl": SDXL}
 PRECISIONS = ("bf16", "fp16", "fp32")
 
 
@@ -41,59 +37,50 @@ class Superresolving:
 
 def check(ask: Superresolving, chip: Chip) -> None:
     """Raise ``UserError`` for the first thing that cannot be."""
-    if ask.model not in (*PRESETS, *NETWORKS):
-        raise unknown("image network", ask.model, (*PRESETS, *NETWORKS))
+    network = find_unet(ask.model)
     if ask.cards < 1 or ask.batch < 1:
         raise UserError(f"{ask.cards} cards with {ask.batch} images each draw nothing.", "Both must be at least 1.")
     if ask.precision not in PRECISIONS:
         raise unknown("precision", ask.precision, PRECISIONS)
     chip.peak(ask.precision, lenient=ask.precision == "fp32" or chip.runtime == "cpu")
-    multiple = 8 if ask.model in NETWORKS else 2
+    multiple = 8 if in_latents(network) else network.fold
     if ask.size is not None and (ask.size < 16 or ask.size % multiple):
         raise UserError(
             f"Images of {ask.size} pixels cannot be folded.", f"Choose a multiple of {multiple}, 16 or more."
         )
     if ask.steps is not None and ask.steps < 1:
         raise UserError(f"{ask.steps} steps draw nothing.", "Choose --steps 1 or more.")
+    check_stack(IMAGING, ask.stack)
 
 
 def drawing_for(ask: Superresolving, chip: Chip) -> Drawing:
     """The question as its time model sees it."""
     stack = ask.stack or STACKS.get(chip.runtime or "cuda", "genaccel")
-    if ask.model in NETWORKS:
-        network = NETWORKS[ask.model]
+    network = find_unet(ask.model)
+    if network.family == "latent-diffusion":
         more = {} if ask.steps is None else {"passes": float(ask.steps)}
-        size = (ask.size or network.size * 8) // 8
         return drawing_of(
             network,
             chip,
             stack,
             ask.batch,
-            size=size,
+            size=size_of(ask, network) // 8,
             cards=ask.cards,
             precision=ask.precision,
             trains=ask.train,
             **more,
         )
-    channels, blocks = PRESETS[ask.model]
-    size = ask.size or 64
+    size = size_of(ask, network)
     # A regression of the mean beside the diffusion, which sees the map, the condition and that mean.
-    both = [plain_unet_work(channels, blocks, size, inputs) for inputs in (2, 3)]
-    work = both[1] if not ask.train else _sum(*both)
-    return Drawing(
-        work, chip, stack, ask.batch, ask.cards, ask.precision, float(ask.steps or 10), guided=False, trains=ask.train
-    )
+    regression = unet_work(replace(network, inputs=network.inputs - 1), size)
+    work = unet_work(network, size) + regression if ask.train else unet_work(network, size)
+    passes = float(ask.steps or 10) + 1  # and one of the regression
+    return Drawing(work, chip, stack, ask.batch, ask.cards, ask.precision, passes, guided=False, trains=ask.train)
 
 
-def _sum(a: ImageWork, b: ImageWork) -> ImageWork:
-    return ImageWork(
-        a.convolution + b.convolution,
-        a.linear + b.linear,
-        a.attention + b.attention,
-        a.streamed + b.streamed,
-        a.kernels + b.kernels,
-        a.parameters + b.parameters,
-    )
+def size_of(ask: Superresolving, network: UNetShape) -> int:
+    """Pixels of a side of the image: those that are asked for, or the network's own."""
+    return ask.size or network.size * (8 if in_latents(network) else 1)
 
 
 def memory_of(d: Drawing) -> float:
@@ -104,11 +91,17 @@ def memory_of(d: Drawing) -> float:
     return float(states + live + 6e8)
 
 
+def _batch_that_would_do(d: Drawing) -> str:
+    """A hint: the largest power of two that fits."""
+    sizes = (2**i for i in reversed(range(int(d.batch).bit_length())))
+    fitting = next((n for n in sizes if memory_of(replace(d, batch=n)) <= 0.95 * d.chip.memory_bytes), None)
+    return f"--batch {fitting} would do." if fitting else "Not even one image fits: choose a smaller --size."
+
+
 def predict_superresolving(ask: Superresolving) -> Prediction:
     """Time, memory and the rest of one configuration."""
-    if ask.cluster is None and ask.on not in accelerators():
-        raise unknown("accelerator in the catalogue", ask.on, accelerators())
-    chip = chip_for(ask.on, ask.cluster)
+    cluster_with(ask.cluster, ask.cards)
+    chip = chip_for(ask.on, ask.cluster, max(1, ask.cards))
     check(ask, chip)
     drawing = drawing_for(ask, chip)
     memory = memory_of(drawing)
@@ -122,8 +115,10 @@ def predict_superresolving(ask: Superresolving) -> Prediction:
                 "on": chip.name,
                 "cards": ask.cards,
                 "batch": ask.batch,
-                "size": ask.size or (NETWORKS[ask.model].size * 8 if ask.model in NETWORKS else 64),
-                "does": "train" if ask.train else f"draw in {drawing.passes:.0f} steps",
+                "size": size_of(ask, find_unet(ask.model)),
+                "does": "train"
+                if ask.train
+                else f"draw in {ask.steps or drawing.passes - (not drawing.guided):.0f} steps",
                 "precision": ask.precision,
             },
             chip=chip,
@@ -135,5 +130,6 @@ def predict_superresolving(ask: Superresolving) -> Prediction:
             problem=None
             if fits
             else f"{ask.batch} images need {memory / 1e9:.0f} GB, but {chip.name} has {chip.memory_bytes / 1e9:.0f} GB",
+            hint="" if fits else _batch_that_would_do(drawing),
         ),
     )

@@ -30,7 +30,7 @@ class TrainingStep:
 
     ``checkpointing`` is the share of the forward pass that is computed again; ``lora`` that the weights are frozen;
     ``casts`` that weights are kept in fp32 and cast in every micro-batch;
-    ``head`` that tokens are scored over the vocabulary.
+    ``head`` that tokens are scored over the vocabulary. ``trained_share`` of the weights is updated, where that is known.
     """
 
     model: Decoder
@@ -54,6 +54,7 @@ class TrainingStep:
     head: bool = True
     flash: bool = True
     fewer_updates: bool = False
+    trained_share: float | None = None
 
     @property
     def key(self) -> Key:
@@ -83,6 +84,17 @@ class TrainingStep:
         return self.tokens * per_token + 3 * self.model.attention_flops(pairs)
 
     @property
+    def element(self) -> int:
+        """Bytes of a number that is computed with, kept and sent."""
+        return 4 if self.precision in ("fp32", "tf32") else 2
+
+    @property
+    def trained(self) -> float:
+        """Weights that are updated."""
+        share = self.trained_share if self.trained_share is not None else (ADAPTER_SHARE if self.lora else 1.0)
+        return self.model.num_weights * share
+
+    @property
     def _pairs(self) -> float:
         return self.model.causal_pairs(self.length) if self.causal else self.length**2
 
@@ -98,22 +110,28 @@ def step_features(t: TrainingStep) -> dict[str, float]:
     tokens = t.tokens / t.cards
     again = 1 if t.checkpointing >= 1 else 0
     passes = (4 if t.lora else 6) + 2 * t.checkpointing
-    streamed = model.num_layers * 2 * (22 * model.hidden_size + (8 if model.gated_mlp else 6) * model.mlp_width)
-    scored = 12 * model.vocab_size if t.head else 0
-    trained = model.num_weights * (ADAPTER_SHARE if t.lora else 1.0)
+    attends = chip.rate("attention", t.precision if t.element == 4 else "bf16")
+    streamed = model.num_layers * t.element * (22 * model.hidden_size + (8 if model.gated_mlp else 6) * model.mlp_width)
+    scored = 6 * t.element * model.vocab_size if t.head else 0
     mine = model.num_weights / (t.tensor * t.pipeline)
-    updates = trained / (t.tensor * t.pipeline) / (t.copies * t.context if _shards_optimizer(t) else 1)
+    updates = t.trained / (t.tensor * t.pipeline) / (t.copies * t.context if _shards_optimizer(t) else 1)
     scores = 0.0 if t.flash else 4.0 * t.samples / t.cards * t._pairs * model.num_heads * model.num_layers
     width = model.hidden_size / t.tensor
     return {
         "products": passes * tokens * model.layer_weights_per_token / peak,
         "head": passes * tokens * model.head_weights * t.head / sixteen,
-        "attention": (3.5 + again) * model.attention_flops(t.samples * t._pairs) / t.cards / sixteen,
+        "attention": (3.5 + again) * model.attention_flops(t.samples * t._pairs) / t.cards / attends,
         "streamed": (tokens * (streamed * (1 + 0.35 * t.checkpointing) + scored) + scores) / rate,
         "cast": 6 * mine * t.accumulation * t.casts / rate,
         "update": 0.0 if t.fewer_updates else 30 * updates / (0.8 * rate),
-        "layers": model.num_layers / t.pipeline * t.accumulation * (1 + 0.35 * t.checkpointing) * _experts(model),
-        "data_wire": _data_bytes(t, mine, trained) / chip.links.rate(t.copies * t.context, t.tensor),
+        "layers": model.num_layers
+        / t.pipeline
+        * t.accumulation
+        * (1 + 0.35 * t.checkpointing)
+        * _experts(model)
+        * chip.seconds_to_start,
+        "data_wire": _data_seconds(t, mine),
+        "meetings": messages(t) * chip.links.seconds_to_meet,
         "first_wire": _unhidden_share(t),
         "model_wire": _tensor_bytes(t) / chip.links.rate(t.tensor)
         + _context_bytes(t) / chip.links.rate(t.context, t.tensor),
@@ -122,6 +140,7 @@ def step_features(t: TrainingStep) -> dict[str, float]:
         "width": width,
         "narrow": float(narrow),
         "compiled": float(t.compiled),
+        "serial": float(chip.serial),
     }
 
 
@@ -134,18 +153,21 @@ def _shards_optimizer(t: TrainingStep) -> bool:
     return t.strategy.startswith(("fsdp", "zero", "megatron"))
 
 
-def _data_bytes(t: TrainingStep, mine: float, trained: float) -> float:
-    """What a card sends to those that see other data, in 16-bit numbers."""
-    cards = t.copies * t.context
-    gradients = 2 * mine * trained / t.model.num_weights
+def _data_seconds(t: TrainingStep, mine: float) -> float:
+    """For what a card sends to those that see other data, ``mine`` being the weights that it would hold unsharded."""
+    cards, links = t.copies * t.context, t.chip.links
+    rate = links.rate(cards, t.tensor)
+    gathering = links.gathering or rate
+    gradients = t.element * mine * t.trained / t.model.num_weights
     if t.strategy == "ddp" and t.casts:
         gradients *= 2  # of weights in fp32
     if t.strategy.startswith("fsdp") or t.strategy == "zero3":
         gathers = 1 if t.strategy == "fsdp-grad" else 2
-        return t.accumulation * gather_bytes(gathers * 2 * mine + gradients, cards)
+        gathered, summed = gather_bytes(gathers * t.element * mine, cards), gather_bytes(gradients, cards)
+        return t.accumulation * (gathered / gathering + summed / rate)
     if t.strategy.startswith("zero"):
-        return t.accumulation * gather_bytes(gradients, cards) + gather_bytes(gradients, cards)
-    return all_reduce_bytes(gradients, cards)
+        return t.accumulation * gather_bytes(gradients, cards) / rate + gather_bytes(gradients, cards) / gathering
+    return all_reduce_bytes(gradients, cards) / rate
 
 
 def _unhidden_share(t: TrainingStep) -> float:
@@ -161,7 +183,7 @@ def messages(t: TrainingStep) -> float:
 
     DDP has buckets of 25 MB, ZeRO gathers as well what it reduces, FSDP and ZeRO-3 gather and reduce every layer.
     """
-    gradients = 2 * t.model.num_weights * (ADAPTER_SHARE if t.lora else 1.0)
+    gradients = t.element * t.trained
     if t.copies * t.context == 1:
         return 0.0
     if t.strategy.startswith("fsdp") or t.strategy == "zero3":
@@ -176,7 +198,7 @@ def _tensor_bytes(t: TrainingStep) -> float:
         return 0.0
     tokens = t.samples / t.copies * t.length / t.context
     sums = (4 + 2 * (t.checkpointing >= 1)) * t.model.num_layers / t.pipeline
-    return sums * all_reduce_bytes(2 * tokens * t.model.hidden_size, t.tensor)
+    return sums * all_reduce_bytes(t.element * tokens * t.model.hidden_size, t.tensor)
 
 
 def _context_bytes(t: TrainingStep) -> float:
@@ -184,7 +206,17 @@ def _context_bytes(t: TrainingStep) -> float:
     if t.context == 1:
         return 0.0
     tokens = t.samples / t.copies * t.length / t.context
-    return 0.3 * 3 * t.model.num_layers * tokens * (t.context - 1) * 4 * t.model.num_kv_heads * t.model.head_dim
+    return (
+        0.3
+        * 3
+        * t.model.num_layers
+        * tokens
+        * (t.context - 1)
+        * 2
+        * t.element
+        * t.model.num_kv_heads
+        * t.model.head_dim
+    )
 
 
 def _bubble(t: TrainingStep) -> float:
@@ -193,14 +225,14 @@ def _bubble(t: TrainingStep) -> float:
 
 
 CONSTANTS = (
-    Constant("matrix", 0.75, 0.5, "share of the peak that large matrix products reach"),
-    Constant("attention", 0.4, 0.8, "share of the peak that attention reaches, forward and backward"),
-    Constant("stream", 0.5, 0.6, "share of the memory bandwidth in norms, activations, sums and losses"),
-    Constant("width", 250.0, 1.0, "hidden size at which products lose half: small matrices fill a chip badly"),
+    Constant("matrix", 0.75, 0.5, "share of the peak that large matrix products reach", 0.88),
+    Constant("attention", 0.4, 0.8, "share of the peak that attention reaches, forward and backward", 1.0),
+    Constant("stream", 0.5, 0.6, "share of the memory bandwidth in norms, activations, sums and losses", 0.17),
+    Constant("width", 250.0, 1.0, "hidden size at which products lose half: small matrices fill a chip badly", 10.0),
     Constant("narrow", 0.85, 0.5, "what is left of the gain of 8-bit products after scaling and casting"),
-    Constant("layer", 4e-4, 1.0, "seconds in which the host starts a layer's kernels, forward and backward"),
+    Constant("layer", 4e-4, 1.0, "seconds in which the host starts a layer's kernels, forward and backward", 250.0),
     Constant("compile", 1.1, 0.5, "gain in streaming when a compiler fuses kernels"),
-    Constant("link", 0.7, 0.5, "share of the links' rate that collectives reach"),
+    Constant("link", 0.7, 0.5, "share of the links' rate that collectives reach", 1.0),
     Constant("hide", 0.8, 0.5, "share of the computation's time that can hide communication"),
     Constant("contend", 0.08, 1.0, "share of hidden communication by which it slows the computation"),
     Constant("nodes", 0.015, 1.0, "loss for every doubling of the nodes: stragglers and jitter"),
@@ -222,6 +254,8 @@ FEATURES = (
     "width",
     "narrow",
     "compiled",
+    "meetings",
+    "serial",
 )
 
 
@@ -234,9 +268,13 @@ def _parts(c: Mapping[str, Array], f: Mapping[str, Array]) -> dict[str, Array]:
     fused = np.where(f["compiled"] > 0, c["compile"], 1.0)
     streaming = (f["streamed"] + f["cast"]) / c["stream"] / fused
     card = products + head + attention + streaming
-    computed = longer(card, f["layers"] * c["layer"], 4.0)
+    started = f["layers"] * c["layer"]
+    computed = np.where(f["serial"] > 0, card + started, longer(card, started, 4.0))
+    hide = np.where(f["serial"] > 0, 0.0, c["hide"])
+    contend = np.where(f["serial"] > 0, 0.0, c["contend"])
     wire = f["data_wire"] / c["link"]
-    shown = exposed(wire, computed, c["hide"]) + c["contend"] * np.minimum(wire, computed) + wire * f["first_wire"]
+    shown = exposed(wire, computed, hide) + contend * np.minimum(wire, computed)
+    shown = np.where(f["serial"] > 0, wire, shown + wire * f["first_wire"]) + f["meetings"]
     return {
         "matrix products": products,
         "output head": head,

@@ -1,0 +1,100 @@
+"""What a model's kernels reach beside square products: attention, convolutions, weights that one token reads, their start.
+
+All in fp32, which every device computes in, forward and backward where a training step has both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from genaccel import console
+from genaccel.measure import repeat
+from genaccel.probe import Found
+
+if TYPE_CHECKING:
+    from genaccel.devices import Device
+
+HEADS, LENGTH, HEAD_DIM = 8, 512, 64
+CHANNELS, SIDE, IMAGES = 64, 32, 16
+STARTS = 500
+
+
+def kernel_figures(device: Device, weights_bytes: int) -> list[Found]:
+    """FLOP/s of causal attention and of a convolution, bytes per second of weights read for one token, seconds of a start.
+
+    ``weights_bytes`` are more than any cache holds.
+    """
+    place = device.torch_device()
+    attention, flops = _attention(place)
+    convolution, convolved = _convolution(place)
+    weights, read = _weights(place, weights_bytes)
+    found = []
+    for name, unit, amount, run, note in (
+        (
+            "attention_fp32",
+            "FLOP/s",
+            flops,
+            attention,
+            f"causal, {HEADS} heads of {HEAD_DIM}, {LENGTH} tokens, both ways",
+        ),
+        (
+            "convolution_fp32",
+            "FLOP/s",
+            convolved,
+            convolution,
+            f"3x3, {CHANNELS} channels, {IMAGES} x {SIDE}^2, both ways",
+        ),
+        ("weights_read", "B/s", read, weights, f"one token by weights of {console.format_bytes(read)}"),
+    ):
+        samples = repeat(run, device, num_repeats=7)
+        found.append(Found(name, amount / samples.median, unit, samples, note))
+    starts = repeat(_starts(place), device).map(lambda seconds: seconds / STARTS)
+    return [*found, Found("kernel_start", starts.median, "s", starts, f"an addition of 8 numbers, {STARTS} in a row")]
+
+
+def _attention(place: object) -> tuple[Callable[[], object], float]:
+    """Scores and weighted values of a causal half: 4 d FLOPs a pair forward, two and a half times that backward."""
+    import torch
+    import torch.nn.functional as F
+
+    q, k, v = (torch.randn(1, HEADS, LENGTH, HEAD_DIM, device=place, requires_grad=True) for _ in range(3))  # type: ignore[call-overload]
+    ones = torch.ones_like(q)
+
+    def run() -> object:
+        out = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        return torch.autograd.grad(out, (q, k, v), ones)
+
+    return run, 3.5 * 4 * HEADS * HEAD_DIM * LENGTH * (LENGTH + 1) / 2
+
+
+def _convolution(place: object) -> tuple[Callable[[], object], float]:
+    import torch
+
+    layer = torch.nn.Conv2d(CHANNELS, CHANNELS, 3, padding=1).to(place)  # type: ignore[call-overload]
+    x = torch.randn(IMAGES, CHANNELS, SIDE, SIDE, device=place, requires_grad=True)  # type: ignore[call-overload]
+    parameters = (x, *layer.parameters())
+    ones = torch.ones_like(layer(x))
+    return lambda: torch.autograd.grad(layer(x), parameters, ones), 3.0 * 2 * 9 * CHANNELS**2 * SIDE**2 * IMAGES
+
+
+def _weights(place: object, num_bytes: int) -> tuple[Callable[[], object], int]:
+    import torch
+    import torch.nn.functional as F
+
+    width = 2048
+    matrix = torch.ones(num_bytes // (4 * width), width, device=place)  # type: ignore[call-overload]
+    token = torch.ones(1, width, device=place)  # type: ignore[call-overload]
+    return lambda: F.linear(token, matrix), 4 * matrix.numel()
+
+
+def _starts(place: object) -> Callable[[], None]:
+    import torch
+
+    x = torch.ones(8, device=place)  # type: ignore[call-overload]
+
+    def run() -> None:
+        for _ in range(STARTS):
+            torch.add(x, x)
+
+    return run
