@@ -46,12 +46,12 @@ def resolver_of(arm: str, info: Any) -> Any:
         """Trains the mean alone, and draws nothing around it."""
 
         def forward(self, low: torch.Tensor, high: torch.Tensor, noise: Any) -> torch.Tensor:  # noqa: ARG002
-            error: torch.Tensor = (self.mean(self.enlarge(low)) - high).square().flatten(1).mean(1)
+            error: torch.Tensor = (self.regress(self.enlarge(low))[0] - high).square().flatten(1).mean(1)
             return error / self.residual_scale**2
 
         @torch.no_grad()
         def draw(self, low: torch.Tensor, noise: torch.Tensor, num_steps: int) -> Any:  # noqa: ARG002
-            mean = self.mean(self.enlarge(low))
+            mean, _ = self.regress(self.enlarge(low))
             return mean, mean
 
     resolver = Regression(info)

@@ -77,8 +77,8 @@ def drawing_for(ask: Superresolving, chip: Chip) -> Drawing:
         )
     channels, blocks = PRESETS[ask.model]
     size = ask.size or 64
-    # A regression of the mean beside the diffusion, which sees the map, the condition and that mean.
-    both = [plain_unet_work(channels, blocks, size, inputs) for inputs in (2, 3)]
+    # A regression of mean and scale beside the diffusion, which sees the map, the condition and that mean.
+    both = [plain_unet_work(channels, blocks, size, inputs, outputs) for inputs, outputs in ((2, 2), (3, 1))]
     work = both[1] if not ask.train else _sum(*both)
     return Drawing(
         work, chip, stack, ask.batch, ask.cards, ask.precision, float(ask.steps or 10), guided=False, trains=ask.train

@@ -139,13 +139,13 @@ def decoder_work(size: int, channels: tuple[int, ...] = (512, 512, 256, 128)) ->
     return ImageWork(convolution, 0.0, 4.0 * size**4 * channels[0], streamed, 200.0)
 
 
-def plain_unet_work(channels: tuple[int, ...], blocks: int, size: int, inputs: int, fold: int = 2) -> ImageWork:
+def plain_unet_work(channels: tuple[int, ...], blocks: int, size: int, inputs: int, outputs: int = 1) -> ImageWork:
     """Of genaccel's own network (``superres/network.py``) on one map of ``size`` pixels a side.
 
     Pixels are folded into channels, levels are averaged down and repeated up, blocks have a shift and scale by time.
     """
-    side, first = size // fold, channels[0]
-    time = 4 * first
+    fold, first = 2, channels[0]
+    side, time = size // fold, 4 * first
     convolution = linear = streamed = parameters = kernels = 0.0
 
     def conv(c_in: int, c_out: int, kernel: int = 3) -> None:
@@ -183,5 +183,5 @@ def plain_unet_work(channels: tuple[int, ...], blocks: int, size: int, inputs: i
             block(width + kept.pop(), channel)
             width = channel
     parameters += width
-    conv(width, fold**2)
+    conv(width, outputs * fold**2)
     return ImageWork(convolution, linear, 0.0, streamed, kernels, parameters)
