@@ -1,11 +1,13 @@
 """Super-resolvers after equal CPU time: genaccel, SR3, regression alone, and genaccel with diffusers' UNet2DModel.
 
+    pip install -c constraints.txt -e '.[superres,bench]'     # diffusers, for its UNet; it leaves torch as it is
     python bench/superres.py MAP MAP MAP [--cpu-minutes 10] [--seeds 3] [--side-by-side 2] [--output runs/bench-superres]
 
 Each seed holds another map out whole, trains on patches of the others (x4, 16 to 64 pixels) in a process of one thread
 until it has used its CPU time, data and updates included, and is judged on the held-out map cut into patches. All
-contenders share the loop, the data, the optimizer and the judge; networks have equal parameters. What is in the output
-folder already is not run again. Prints Markdown for bench/RESULTS.md and leaves pictures of our first seed.
+contenders share the loop, the data, the optimizer and the judge; networks have equal parameters. A contender and seed that
+the output folder holds is not run again, so an interrupted benchmark goes on with the next one; one of other settings is
+refused. Prints Markdown for bench/RESULTS.md, keeps it in table.md beside the results, and leaves pictures of our seeds.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 ARMS = ("genaccel", "sr3", "regression", "diffusers")
-FACTOR, PATCH, BATCH, MEMBERS = 4, 64, 16, 8
+FACTOR, PATCH, MEMBERS = 4, 64, 8
 STEPS = (10, 50)
 SHOWN = ("crps", "power_mid_k", "power_high_k", "psnr", "ssim", "spread_skill")
 
@@ -46,12 +48,12 @@ def resolver_of(arm: str, info: Any) -> Any:
         """Trains the mean alone, and draws nothing around it."""
 
         def forward(self, low: torch.Tensor, high: torch.Tensor, noise: Any) -> torch.Tensor:  # noqa: ARG002
-            error: torch.Tensor = (self.mean(self.enlarge(low)) - high).square().flatten(1).mean(1)
+            error: torch.Tensor = (self.regress(self.enlarge(low))[0] - high).square().flatten(1).mean(1)
             return error / self.residual_scale**2
 
         @torch.no_grad()
         def draw(self, low: torch.Tensor, noise: torch.Tensor, num_steps: int) -> Any:  # noqa: ARG002
-            mean = self.mean(self.enlarge(low))
+            mean, _ = self.regress(self.enlarge(low))
             return mean, mean
 
     resolver = Regression(info)
@@ -97,6 +99,12 @@ def count(module: Any) -> int:
     return sum(p.numel() for p in module.parameters())
 
 
+def settings_of(args: argparse.Namespace) -> dict[str, Any]:
+    """What results must share to stand in one table."""
+    names = ("cpu_minutes", "preset", "batch", "rate", "channels_last")
+    return {name: getattr(args, name) for name in names} | {"maps": [path.name for path in args.maps]}
+
+
 def one(args: argparse.Namespace) -> dict[str, Any]:
     """Train one contender on one seed in this process and judge it."""
     import numpy as np
@@ -126,12 +134,12 @@ def one(args: argparse.Namespace) -> dict[str, Any]:
     module = resolver_of(args.arm, ResolverInfo(args.preset, process, FACTOR, brightness))
     group = Group(device)
     patches = Patches(maps, PATCH, FACTOR, brightness, args.seed)
-    workload = SuperResolution(patches, group, BATCH, BATCH)
+    workload = SuperResolution(patches, group, args.batch, args.batch)
     batch = workload.batch(range(64))
     module.residual_scale.fill_(float((batch.high - module.enlarge(batch.low)).std()))
     if args.channels_last:
         module.compute_with(Arithmetic(channels_last=True))
-    config = DustTrainConfig(global_batch=BATCH, learning_rate=args.rate, seed=args.seed)
+    config = DustTrainConfig(global_batch=args.batch, learning_rate=args.rate, seed=args.seed)
     engine = wrap(module.train(), [], config, group)
     average = Average(module, 0.998)
     begin = time.process_time()
@@ -143,9 +151,10 @@ def one(args: argparse.Namespace) -> dict[str, Any]:
     found = {
         "arm": args.arm,
         "seed": args.seed,
+        "settings": settings_of(args),
         "held_out": held_out.name,
         "parameters": count(module),
-        "images": outcome.step * BATCH,
+        "images": outcome.step * args.batch,
         "cpu_seconds": spent,
         "loss": float(np.mean(loop.losses[-50:])),
         "peak_memory_bytes": device.peak_memory_bytes(),
@@ -189,8 +198,8 @@ def row(arm: str, method: str, steps: int, results: list[dict[str, Any]]) -> str
     return "| " + " | ".join(cells) + " |"
 
 
-def report(args: argparse.Namespace) -> None:
-    """The table of everything in the output folder."""
+def report(args: argparse.Namespace) -> str:
+    """The table of everything in the output folder, as Markdown."""
     results = [json.loads(f.read_text()) for f in sorted(args.output.glob("*.json"))]
     by_arm = {arm: [r for r in results if r["arm"] == arm] for arm in args.arms}
     titles = [
@@ -204,21 +213,21 @@ def report(args: argparse.Namespace) -> None:
         "SSIM",
         "spread/skill",
     ]
-    print("| " + " | ".join(titles) + " |")
-    print("|---|---:|" + "---:|" * (len(titles) - 2))
+    lines = ["| " + " | ".join(titles) + " |", "|---|---:|" + "---:|" * (len(titles) - 2)]
     for arm, found in by_arm.items():
         if not found:
             continue
         if arm == "genaccel":
-            print(row("bicubic", "bicubic", STEPS[0], found))
-            print(row("genaccel's own regression", "regression", STEPS[0], found))
+            lines.append(row("bicubic", "bicubic", STEPS[0], found))
+            lines.append(row("genaccel's own regression", "regression", STEPS[0], found))
         for steps in STEPS if arm != "regression" else STEPS[:1]:
-            print(row(arm, "regression" if arm == "regression" else "diffusion", steps, found))
+            lines.append(row(arm, "regression" if arm == "regression" else "diffusion", steps, found))
     for arm, found in by_arm.items():
         if found:
             sizes = ", ".join(str(r["parameters"]) for r in found[:1])
             images = ", ".join(f"{r['images']:,}" for r in found)
-            print(f"\n{arm}: {sizes} parameters; images seen, by seed: {images}")
+            lines.append(f"\n{arm}: {sizes} parameters; images seen, by seed: {images}")
+    return "\n".join(lines) + "\n"
 
 
 def main() -> None:
@@ -230,6 +239,7 @@ def main() -> None:
     parser.add_argument("--side-by-side", type=int, default=2)
     parser.add_argument("--arms", nargs="+", choices=ARMS, default=list(ARMS))
     parser.add_argument("--preset", default="tiny")
+    parser.add_argument("--batch", type=int, default=4)
     parser.add_argument("--rate", type=float, default=1e-3)
     parser.add_argument("--channels-last", action="store_true")
     parser.add_argument("--output", type=Path, default=Path("runs/bench-superres"))
@@ -247,7 +257,10 @@ def main() -> None:
 
     def start(cell: tuple[str, int]) -> None:
         arm, seed = cell
-        if (args.output / f"{arm}-{seed}.json").exists():
+        found = args.output / f"{arm}-{seed}.json"
+        if found.exists():
+            if json.loads(found.read_text())["settings"] != settings_of(args):
+                raise SystemExit(f"{found} was made with other settings: choose another --output.")
             return
         command = [sys.executable, __file__, *sys.argv[1:], "--arm", arm, "--seed", str(seed)]
         subprocess.run(command, check=True, env=os.environ | {"OMP_NUM_THREADS": "1"})
@@ -255,7 +268,9 @@ def main() -> None:
 
     with ThreadPoolExecutor(args.side_by_side) as pool:
         list(pool.map(start, wanted))
-    report(args)
+    table = report(args)
+    (args.output / "table.md").write_text(table)
+    print(table, end="")
 
 
 if __name__ == "__main__":

@@ -27,5 +27,5 @@ def test_the_presets_of_super_resolution_are_in_the_catalogue(preset):
     shape = unet_shapes()[f"superres-{preset}"]
     assert (shape.channels, shape.blocks) == (SIZES[preset].channels, SIZES[preset].blocks)
     with torch.device("meta"):
-        network = UNet(SIZES[preset], shape.outputs, shape.inputs - shape.outputs)
+        network = UNet(SIZES[preset], shape.inputs, shape.outputs)
     assert shape.num_parameters == sum(p.numel() for p in network.parameters())

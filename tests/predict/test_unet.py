@@ -26,14 +26,14 @@ def test_attention_grows_with_the_fourth_power_of_the_side():
 
 
 @pytest.mark.parametrize("name", list(SIZES))
-@pytest.mark.parametrize("conditions", [1, 2])
-def test_genaccels_network_as_torch_counts_it(name, conditions):
+@pytest.mark.parametrize(("conditions", "outputs"), [(1, 2), (2, 1)])
+def test_genaccels_network_as_torch_counts_it(name, conditions, outputs):
     size, pixels = SIZES[name], 64
     with torch.device("meta"):
-        network = UNet(size, 1, conditions)
+        network = UNet(size, 1 + conditions, outputs)
         x, c = torch.zeros(1, 1, pixels, pixels), torch.zeros(1, conditions, pixels, pixels)
         with FlopCounterMode(display=False) as counter:
             network(x, torch.zeros(1), c)
-    work = unet_work(replace(find_unet(name), inputs=1 + conditions), pixels)
+    work = unet_work(replace(find_unet(name), inputs=1 + conditions, outputs=outputs), pixels)
     assert work.parameters == sum(p.numel() for p in network.parameters())
     assert work.flops == pytest.approx(counter.get_total_flops())

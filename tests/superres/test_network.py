@@ -13,14 +13,14 @@ SMALL = Size((8, 16, 16), 1)
 
 @pytest.mark.parametrize("shape", [(64, 64), (28, 28), (17, 33), (1, 2), (7, 100), (3, 3)])
 def test_any_height_and_width(shape):
-    network = UNet(SMALL, 1, 2)
+    network = UNet(SMALL, 3, 1)
     x, c = torch.randn(2, 1, *shape), torch.randn(2, 2, *shape)
     assert network(x, torch.rand(2), c).shape == x.shape
 
 
 def test_a_new_network_gives_zero_and_every_weight_learns():
     torch.manual_seed(0)
-    network = UNet(SMALL, 1, 1)
+    network = UNet(SMALL, 2, 1)
     x, t = torch.randn(2, 1, 16, 16), torch.rand(2)
     assert network(x, t, x).abs().max() == 0
     optimizer = torch.optim.SGD(network.parameters(), 0.5)
@@ -34,7 +34,7 @@ def test_a_new_network_gives_zero_and_every_weight_learns():
 
 def test_time_matters():
     torch.manual_seed(0)
-    network = UNet(SMALL, 1, 1)
+    network = UNet(SMALL, 2, 1)
     with torch.no_grad():
         for p in network.parameters():
             p.add_(0.1 * torch.randn_like(p))
@@ -44,7 +44,7 @@ def test_time_matters():
 
 
 def test_sizes_grow():
-    counts = [sum(p.numel() for p in UNet(SIZES[name], 1, 1).parameters()) for name in ("tiny", "small", "base")]
+    counts = [sum(p.numel() for p in UNet(SIZES[name], 2, 1).parameters()) for name in ("tiny", "small", "base")]
     assert counts == sorted(counts)
     assert counts[0] < 1_500_000
     with pytest.raises(UserError):

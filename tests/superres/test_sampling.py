@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 import torch
 
 from genaccel.errors import UserError
 from genaccel.superres.maps import Brightness, block_mean, made_map
-from genaccel.superres.resolver import Resolver, ResolverInfo, load_resolver, save_resolver
+from genaccel.superres.network import Size, UNet
+from genaccel.superres.process import OneGenerator
+from genaccel.superres.resolver import LAYOUT, LOG_BOUNDS, Resolver, ResolverInfo, load_resolver, save_resolver
 from genaccel.superres.sampling import super_resolve
 from genaccel.superres.synthetic import synthetic_dust
 
@@ -79,6 +83,42 @@ def test_a_constant_map_stays_constant_where_nothing_was_learned():
     np.testing.assert_allclose(found.regression, 2.5, rtol=1e-5)
 
 
+def test_a_new_models_scale_is_the_global_one_and_what_it_learns_is_bounded(low):
+    made = Resolver(ResolverInfo("tiny", "rectified-flow", 4, LOG))
+    made.residual_scale.fill_(0.3)
+    large = made.enlarge(torch.from_numpy(LOG.forward(low.values)).float()[None, None])
+    assert (made.regress(large)[1] == made.residual_scale).all()
+    for bias, bound in zip((-50.0, 50.0), LOG_BOUNDS, strict=True):
+        with torch.no_grad():
+            made.regression.last.bias.fill_(bias)
+        torch.testing.assert_close(made.regress(large)[1], torch.full_like(large, 0.3 * math.exp(bound)))
+
+
+class OnlyZero:
+    """A process without a loss."""
+
+    def loss(self, network, x, c, noise):
+        return x.new_zeros(len(x))
+
+
+def test_the_scale_learns_where_the_residual_is_large():
+    """A residual of 0.25 on dark maps and 1 on bright ones: the likelihood's best scale is its size on each."""
+    torch.manual_seed(0)
+    made = Resolver(ResolverInfo("tiny", "rectified-flow", 2, LOG))
+    made.process, made.regression = OnlyZero(), UNet(Size((8, 8), 1), 2, 2)
+    low = torch.tensor([-1.0, 1.0]).reshape(2, 1, 1, 1).expand(-1, -1, 4, 4)
+    sizes = torch.tensor([0.25, 1.0]).reshape(2, 1, 1, 1)
+    generator = torch.Generator().manual_seed(1)
+    optimizer = torch.optim.Adam(made.regression.parameters(), 1e-2)
+    for _ in range(150):
+        high = made.enlarge(low) + sizes * torch.randn(2, 1, 8, 8, generator=generator)
+        optimizer.zero_grad()
+        made(low, high, OneGenerator(generator)).sum().backward()
+        optimizer.step()
+    found = made.regress(made.enlarge(low))[1]
+    torch.testing.assert_close(found.mean(dim=(1, 2, 3)), sizes.flatten(), rtol=0.2, atol=0)
+
+
 @pytest.mark.parametrize("shape", [(5, 9), (16, 8), (2, 2)])
 def test_odd_and_oblong_maps(shape):
     values = np.exp(np.random.default_rng(0).standard_normal(shape))
@@ -93,7 +133,11 @@ def test_a_saved_model_draws_the_same(tmp_path, low):
     loaded = load_resolver(tmp_path / "model")
     assert loaded.info == made.info
     assert (super_resolve(loaded, low, 1, 4).members == super_resolve(made, low, 1, 4).members).all()
-    (tmp_path / "model" / "superres.json").write_text("{}")
+    info = tmp_path / "model" / "superres.json"
+    info.write_text(info.read_text().replace(f'"schema_version": {LAYOUT}', '"schema_version": 1'))
+    with pytest.raises(UserError, match=f"are of layout 1, and this version has {LAYOUT}"):
+        load_resolver(tmp_path / "model")
+    info.write_text("{}")
     with pytest.raises(UserError):
         load_resolver(tmp_path / "model")
     with pytest.raises(UserError, match="no super-resolution model"):

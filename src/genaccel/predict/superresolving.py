@@ -71,8 +71,8 @@ def drawing_for(ask: Superresolving, chip: Chip) -> Drawing:
             **more,
         )
     size = size_of(ask, network)
-    # A regression of the mean beside the diffusion, which sees the map, the condition and that mean.
-    regression = unet_work(replace(network, inputs=network.inputs - 1), size)
+    # A regression of mean and scale beside the diffusion, which sees the map, the condition and that mean.
+    regression = unet_work(replace(network, inputs=network.inputs - 1, outputs=2 * network.outputs), size)
     work = unet_work(network, size) + regression if ask.train else unet_work(network, size)
     passes = float(ask.steps or 10) + 1  # and one of the regression
     return Drawing(work, chip, stack, ask.batch, ask.cards, ask.precision, passes, guided=False, trains=ask.train)

@@ -78,14 +78,14 @@ class Block(nn.Module):
 
 
 class UNet(nn.Module):
-    """F(x, t, c): ``x`` [maps, outputs, height, width], ``t`` [maps], ``c`` [maps, conditions, height, width]."""
+    """F(x, t, c) [maps, outputs, height, width]: ``t`` [maps]; ``x`` and ``c`` [maps, any, height, width] are the inputs."""
 
-    def __init__(self, size: Size, num_outputs: int, num_conditions: int) -> None:
+    def __init__(self, size: Size, num_inputs: int, num_outputs: int) -> None:
         super().__init__()
         first, time = size.channels[0], 4 * size.channels[0]
         self.num_levels, self.num_frequencies = len(size.channels), first
         self.time = nn.Sequential(nn.Linear(first, time), nn.SiLU(), nn.Linear(time, time), nn.SiLU())
-        self.first = nn.Conv2d((num_outputs + num_conditions) * FOLD**2, first, 3, padding=1)
+        self.first = nn.Conv2d(num_inputs * FOLD**2, first, 3, padding=1)
         self.down, self.up = nn.ModuleList(), nn.ModuleList()
         kept, width = [first], first
         for channels in size.channels:

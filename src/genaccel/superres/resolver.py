@@ -1,13 +1,14 @@
 """The super-resolver: a regression mean and a diffusion of what is left, in standardized brightness.
 
-Both networks see the low-resolution map, enlarged. The regression learns the mean; the diffusion learns the residual
-around it, divided by its typical size, so that one noise level fits all maps. SR3, the classical baseline, has no
-regression: its one network draws the map itself.
+Both networks see the low-resolution map, enlarged. The regression learns the mean, and how large the residual around it is
+at every pixel; the diffusion learns the residual divided by that, so that one noise level fits smooth and rough places. SR3,
+the classical baseline, has no regression: its one network draws the map itself.
 """
 
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,8 @@ from genaccel.train.probing import Arithmetic
 
 INFO, WEIGHTS = RESOLVER_MARK, "model.safetensors"
 KIND = "genaccel superres"
+LAYOUT = 2  # 1 had no local scale
+LOG_BOUNDS = math.log(0.01), math.log(10.0)  # of the local scale over the residual's typical size
 
 
 @dataclass(frozen=True)
@@ -38,7 +41,7 @@ class ResolverInfo:
     brightness: Brightness
     trained_areas: tuple[str, ...] = ()
     kind: str = KIND
-    schema_version: int = 1
+    schema_version: int = LAYOUT
 
 
 class Resolver(nn.Module):
@@ -50,44 +53,46 @@ class Resolver(nn.Module):
         super().__init__()
         self.info, self.process = info, find_process(info.process)
         size = find_size(info.size)
-        self.regression = None if info.process == "sr3" else UNet(size, 1, 1)
-        self.diffusion = UNet(size, 1, 1 if self.regression is None else 2)
+        self.regression = None if info.process == "sr3" else UNet(size, num_inputs=2, num_outputs=2)
+        self.diffusion = UNet(size, num_inputs=2 if self.regression is None else 3, num_outputs=1)
         self.register_buffer("residual_scale", torch.ones(()))
 
     def enlarge(self, low: torch.Tensor) -> torch.Tensor:
         """Low resolution to the pixels of high resolution, smoothly."""
         return F.interpolate(low, scale_factor=float(self.info.factor), mode="bicubic", align_corners=False)
 
-    def mean(self, large: torch.Tensor) -> torch.Tensor:
-        """The regression's map: the enlarged one and a correction."""
+    def regress(self, large: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """(the mean: the enlarged map and a correction, the typical size of what is left, pixel by pixel)."""
         if self.regression is None:
-            return large
-        none = torch.zeros_like(large)
-        out: torch.Tensor = large + self.regression(none, large.new_zeros(len(large)), large)
-        return out
+            return large, torch.ones_like(large)
+        correction, size = self.regression(torch.zeros_like(large), large.new_zeros(len(large)), large).chunk(2, dim=1)
+        return large + correction, self.residual_scale * size.clamp(*LOG_BOUNDS).exp()
 
     def forward(self, low: torch.Tensor, high: torch.Tensor, noise: Noise) -> torch.Tensor:
-        """Loss of every map, [maps]: the regression's squared error and the diffusion's, which does not pull the mean."""
+        """Loss of every map, [maps]: the mean's squared error, the scale's likelihood, and the diffusion's squared error.
+
+        The scale's loss takes the mean as given, and the diffusion's takes both, though mean and scale share a network.
+        """
         large = self.enlarge(low)
         if self.regression is None:
             return self.process.loss(self.diffusion, high, large, noise)
-        mean = self.mean(large)
-        regression = (mean - high).square().flatten(1).mean(1)
-        mean = mean.detach()
-        x = (high - mean) / self.residual_scale
-        return regression / self.residual_scale**2 + self.process.loss(
-            self.diffusion, x, torch.cat([large, mean], dim=1), noise
-        )
+        mean, scale = self.regress(large)
+        error, size = (high - mean) / self.residual_scale, scale / self.residual_scale
+        likelihood = (error.detach() / size).square() / 2 + size.log()  # of a normal residual (Nix and Weigend 1994)
+        regression = (error.square() + likelihood).flatten(1).mean(1)
+        mean, scale = mean.detach(), scale.detach()
+        c = torch.cat([large, mean], dim=1)
+        return regression + self.process.loss(self.diffusion, (high - mean) / scale, c, noise)
 
     @torch.no_grad()
     def draw(self, low: torch.Tensor, noise: torch.Tensor, num_steps: int) -> tuple[torch.Tensor, torch.Tensor]:
         """(a draw for every map, the regression's mean). ``noise`` has the shape of the result, unit variance."""
         large = self.enlarge(low)
-        mean = self.mean(large)
+        mean, scale = self.regress(large)
         if self.regression is None:
             return self.process.sample(self.diffusion, noise, large, num_steps), mean
         x = self.process.sample(self.diffusion, noise, torch.cat([large, mean], dim=1), num_steps)
-        return mean + x * self.residual_scale, mean
+        return mean + x * scale, mean
 
     @property
     def bytes_per_pixel(self) -> float:
@@ -123,6 +128,8 @@ def load_resolver(folder: Path) -> Resolver:
     try:
         data: dict[str, Any] = json.loads((folder / INFO).read_text(encoding="utf-8"))
         info = structure_strictly(ResolverInfo, data, str(folder / INFO))
+        if info.schema_version != LAYOUT:
+            raise ValueError(f"its networks are of layout {info.schema_version}, and this version has {LAYOUT}")
         resolver = Resolver(info)
         resolver.load_state_dict(load_file(folder / WEIGHTS))
     except (ValueError, OSError, SafetensorError, RuntimeError) as error:

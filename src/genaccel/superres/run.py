@@ -121,7 +121,7 @@ def run(
     if heartbeat is not None:
         loop.beat = heartbeat.beat
     about = {"size": config.preset, "process": config.process, "factor": config.factor, "patch": config.patch}
-    about |= {"maps": [m.name for m in prepared.maps.train], "ema": config.ema}
+    about |= {"maps": [m.name for m in prepared.maps.train], "ema": config.ema, "layout": prepared.info.schema_version}
     go_on(loop, config.runs, "superres", identity_of(train_config, train_config.steps, about), average.tensors)
     average.updates = loop.first_step
     with told_to_end(heartbeat) as told, _progress(loop, group, config):
