@@ -2,45 +2,19 @@
 
 from __future__ import annotations
 
-import json
-import shutil
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 import pytest
 from tests.made_records import dust, fake, fp32, number, real, tuned
+from tests.report.browsing import PHONE, opened_at, quiet, resize
 
 from genaccel.report import html, parts, write_report
 from genaccel.report.rows import OtherRow
 
 pytestmark = pytest.mark.browser
 
-FLAGS = (
-    "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
-    "--disable-component-update --disable-sync --window-size=1280,900"
-)
 SCRIPT, IMAGE = "<script>alert(1)</script>", '"><img src=x onerror=alert(1)>'
-WIDE, PHONE = (1280, 900), (390, 800)
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    driver = shutil.which("chromedriver")
-    if not chromium or not driver:
-        pytest.skip("no chromium or no chromedriver on this machine")
-    from selenium import webdriver
-    from selenium.webdriver.chrome.service import Service
-
-    options = webdriver.ChromeOptions()
-    options.binary_location = chromium
-    for flag in (*FLAGS.split(), f"--user-data-dir={tmp_path_factory.mktemp('profile')}"):
-        options.add_argument(flag)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    opened = webdriver.Chrome(options=options, service=Service(executable_path=driver))
-    yield opened
-    opened.quit()
 
 
 @pytest.fixture(scope="module")
@@ -93,21 +67,6 @@ def long_page(browser: Any, long_address: str) -> Any:
     return opened_at(browser, long_address)
 
 
-def opened_at(browser: Any, address: str) -> Any:
-    """``address`` at desktop size, with the logs of this opening only."""
-    resize(browser, *WIDE)
-    browser.get("about:blank")
-    for log in ("browser", "performance"):
-        browser.get_log(log)
-    browser.get(address)
-    return browser
-
-
-def resize(browser: Any, width: int, height: int) -> None:
-    metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 500}
-    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
-
-
 def click(browser: Any, title: str) -> None:
     browser.execute_script(
         "[...document.querySelectorAll('#results thead button')].find(b => b.textContent === arguments[0]).click()",
@@ -125,11 +84,7 @@ def column(browser: Any, number: int) -> list[str]:
 
 
 def test_no_console_message_and_no_request(page: Any) -> None:
-    page.execute_script("document.querySelectorAll('details').forEach(d => d.open = true)")
-    assert page.get_log("browser") == []
-    messages = [json.loads(entry["message"])["message"] for entry in page.get_log("performance")]
-    asked = [m["params"]["request"]["url"] for m in messages if m["method"] == "Network.requestWillBeSent"]
-    assert [url for url in asked if not url.startswith("data:")] == [page.current_url]
+    quiet(page)
 
 
 def test_a_request_would_be_seen_and_is_refused(page: Any) -> None:
