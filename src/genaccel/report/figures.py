@@ -144,7 +144,7 @@ def _draw_outside(
 def draw_quality(model: str, points: Sequence[QualityPoint], fp32_perplexity: float | None) -> Drawing:
     """Perplexity over compression, the FP32 model as a star at 1x and a dashed line."""
     with style():
-        figure, axes = canvas(3.0)
+        figure, axes = canvas(3.0, left=0.95)  # perplexities can have six digits
         tips: list[str] = []
         handles: dict[str, Any] = {}
         for index, series in enumerate(sorted({p.series for p in points})):
@@ -217,8 +217,8 @@ def _layer_ticks(num_layers: int) -> range:
     return range(0, num_layers, step)
 
 
-def legend(axes: Axes, handles: list[Any]) -> None:
-    """Above the drawing, in one row where it fits."""
+def legend(axes: Axes, handles: list[Any], side: Literal["left", "right"] = "left") -> None:
+    """Above the drawing in one row, flush with one side of it: the right, where long labels leave it little width."""
     if handles:
         crowded = len(handles) > 6
         spacing = (
@@ -226,7 +226,12 @@ def legend(axes: Axes, handles: list[Any]) -> None:
         )
         size = 6.5 if crowded else 9.0
         axes.legend(
-            handles=handles, loc="lower left", bbox_to_anchor=(0, 1), ncols=len(handles), fontsize=size, **spacing
+            handles=handles,
+            loc="lower left" if side == "left" else "lower right",
+            bbox_to_anchor=(0 if side == "left" else 1, 1),
+            ncols=len(handles),
+            fontsize=size,
+            **spacing,
         )
 
 

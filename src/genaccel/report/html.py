@@ -23,6 +23,7 @@ from genaccel.report.comparisons import comparison_section
 from genaccel.report.dust import superres_section
 from genaccel.report.evidence import Place
 from genaccel.report.markup import bodies
+from genaccel.report.names import with_short_names
 from genaccel.report.overview import Card, cards
 from genaccel.report.parts import DASH, KIND_TAGS, MAX_ROWS, Anchors, Picture, Section
 from genaccel.report.results import judging_section
@@ -57,6 +58,7 @@ class Content:
 def content_of(records: Sequence[Record], rows: Sequence[OtherRow] = ()) -> Content:
     """What there is to show. Neither the order of ``records`` nor the time of the call matters."""
     ordered = sorted({r.id: r for r in records}.values(), key=lambda r: (r.created, r.id))  # folders may overlap
+    ordered = with_short_names(ordered)
     anchors, problems = Anchors(ordered[::-1][:MAX_DETAILED]), list[str]()
     places = evidence.places(ordered)
     anchors.places = {key: f"environment-{p.number}" for key, p in places.items() if p.number <= MAX_LISTED}

@@ -167,7 +167,7 @@ def draw_phases(records: Sequence[Record]) -> Drawing | None:
         axes.grid(axis="x", **GRID)
         from matplotlib.patches import Patch
 
-        legend(axes, [Patch(facecolor=c, hatch=h, edgecolor=INK, label=name) for name, c, h in PHASES])
+        legend(axes, [Patch(facecolor=c, hatch=h, edgecolor=INK, label=name) for name, c, h in PHASES], "right")
         return Drawing(figure, "Seconds of a training step by phase", tuple(tips))
 
 
