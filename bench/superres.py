@@ -40,8 +40,8 @@ def resolver_of(arm: str, info: Any) -> Any:
         resolver = Resolver(info)
         if arm == "diffusers":
             assert resolver.regression is not None
-            resolver.regression = peer_like(resolver.regression, 2)
-            resolver.diffusion = peer_like(resolver.diffusion, 3)
+            resolver.regression = peer_like(resolver.regression, 2, 2)
+            resolver.diffusion = peer_like(resolver.diffusion, 3, 1)
         return resolver
 
     class Regression(Resolver):
@@ -61,7 +61,7 @@ def resolver_of(arm: str, info: Any) -> Any:
     return resolver
 
 
-def peer_like(network: Any, inputs: int) -> Any:
+def peer_like(network: Any, inputs: int, outputs: int) -> Any:
     """diffusers' UNet2DModel at full resolution, as wide as makes its parameters most like those of ``network``."""
     import torch
     from diffusers import UNet2DModel
@@ -71,7 +71,7 @@ def peer_like(network: Any, inputs: int) -> Any:
         return UNet2DModel(
             sample_size=PATCH,
             in_channels=inputs,
-            out_channels=1,
+            out_channels=outputs,
             layers_per_block=1,
             block_out_channels=(width, 2 * width, 2 * width),
             down_block_types=("DownBlock2D",) * 3,
