@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from genaccel import console
-from genaccel.measure import repeat
+from genaccel.measure import Samples, repeat
 from genaccel.probe import Found
 
 if TYPE_CHECKING:
@@ -17,6 +16,7 @@ if TYPE_CHECKING:
 
 HEADS, LENGTH, HEAD_DIM = 8, 512, 64
 CHANNELS, SIDE, IMAGES = 64, 32, 16
+WIDTH, FEW, MORE = 1024, 4, 32
 STARTS = 500
 
 
@@ -28,7 +28,6 @@ def kernel_figures(device: Device, weights_bytes: int) -> list[Found]:
     place = device.torch_device()
     attention, flops = _attention(place)
     convolution, convolved = _convolution(place)
-    weights, read = _weights(place, weights_bytes)
     found = []
     for name, unit, amount, run, note in (
         (
@@ -45,12 +44,15 @@ def kernel_figures(device: Device, weights_bytes: int) -> list[Found]:
             convolution,
             f"3x3, {CHANNELS} channels, {IMAGES} x {SIDE}^2, both ways",
         ),
-        ("weights_read", "B/s", read, weights, f"one token by weights of {console.format_bytes(read)}"),
     ):
         samples = repeat(run, device, num_repeats=7)
         found.append(Found(name, amount / samples.median, unit, samples, note))
     starts = repeat(_starts(place), device).map(lambda seconds: seconds / STARTS)
-    return [*found, Found("kernel_start", starts.median, "s", starts, f"an addition of 8 numbers, {STARTS} in a row")]
+    return [
+        *found,
+        *_weights(device, weights_bytes),
+        Found("kernel_start", starts.median, "s", starts, f"an addition of 8 numbers, {STARTS} in a row"),
+    ]
 
 
 def _attention(place: object) -> tuple[Callable[[], object], float]:
@@ -78,14 +80,31 @@ def _convolution(place: object) -> tuple[Callable[[], object], float]:
     return lambda: torch.autograd.grad(layer(x), parameters, ones), 3.0 * 2 * 9 * CHANNELS**2 * SIDE**2 * IMAGES
 
 
-def _weights(place: object, num_bytes: int) -> tuple[Callable[[], object], int]:
+def _weights(device: Device, num_bytes: int) -> list[Found]:
+    """How fast weights are read that one token is multiplied with, and those that a few are.
+
+    Products with several rows copy a matrix into the order that they compute in; what that takes does not depend on the
+    rows, and is what is left of the time of few and of more when their arithmetic is taken away.
+    """
     import torch
     import torch.nn.functional as F
 
-    width = 2048
-    matrix = torch.ones(num_bytes // (4 * width), width, device=place)  # type: ignore[call-overload]
-    token = torch.ones(1, width, device=place)  # type: ignore[call-overload]
-    return lambda: F.linear(token, matrix), 4 * matrix.numel()
+    place = device.torch_device()
+    matrices = [torch.ones(WIDTH, WIDTH, device=place) for _ in range(max(1, num_bytes // (4 * WIDTH**2)))]
+    total = 4 * WIDTH**2 * len(matrices)
+
+    def measured(rows: int) -> Samples:
+        tokens = torch.ones(rows, WIDTH, device=place)
+        return repeat(lambda: [F.linear(tokens, matrix) for matrix in matrices], device)
+
+    one, few, more = measured(1), measured(FEW), measured(MORE)
+    left = few.median - FEW * (more.median - few.median) / (MORE - FEW)
+    left = min(few.median, max(left, few.median / 4))
+    about = f"{len(matrices)} matrices of {WIDTH}^2"
+    return [
+        Found("weights_read", total / one.median, "B/s", one, f"by one token; {about}"),
+        Found("weights_packed", total / left, "B/s", few, f"by {FEW} tokens, less their arithmetic; {about}"),
+    ]
 
 
 def _starts(place: object) -> Callable[[], None]:

@@ -23,8 +23,8 @@ SUBSTITUTES = {"bf16": ("fp16",), "fp16": ("bf16",), "tf32": ("fp32",), "int8": 
 """What a published row that does not say exactly may have meant."""
 MEASURED = "measured"
 """The family of cards whose rates are what kernels reached, not what was specified: a probe's."""
-SHARES = {"attention": 0.4, "convolution": 0.95}
-"""Of the rate of products, for a probe's file that does not have these rates: AVX2, torch 2.13, fp32."""
+SHARES = {"attention": 0.4, "convolution": 0.95, "weights_read": 0.8, "weights_packed": 0.3}
+"""Of the rate of products and of the memory, for a probe's file that does not have these rates: AVX2, torch 2.13, fp32."""
 START_SECONDS = 4e-6
 """The same for starting a kernel."""
 
@@ -59,10 +59,12 @@ class Chip:
         """What one kernel costs the host where that was measured; else 1: the time models have seconds of their own."""
         return self.reached.get("kernel_start", START_SECONDS) if self.family == MEASURED else 1.0
 
-    @property
-    def weights_bytes_per_second(self) -> float:
-        """With what weights are read that are multiplied with one token: measured, or the bandwidth."""
-        return self.reached.get("weights_read", self.memory_bytes_per_second)
+    def weights_rate(self, rows: float) -> float:
+        """Bytes per second with which weights are read that so many rows are multiplied with."""
+        if self.family != MEASURED:
+            return self.memory_bytes_per_second
+        name = "weights_read" if rows <= 1 else "weights_packed"
+        return self.reached.get(name, SHARES[name] * self.memory_bytes_per_second)
 
     def rate(self, kind: str, dtype: str) -> float:
         """FLOP/s of 'attention' or 'convolution', where measured, else the peak, of which a constant is the share."""

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import numpy as np
+
 from genaccel.predict.chips import Chip
 from genaccel.predict.communication import all_reduce_bytes, hops
 from genaccel.predict.constants import Array, Constant, Key, TimeModel
@@ -129,7 +131,7 @@ def request_features(r: Request) -> dict[str, float]:
 
     def products(tokens: float, scored: float) -> tuple[float, float]:
         flops = 2.0 * (tokens * model.layer_weights_per_token + scored * head) * arithmetic / r.shards
-        read = (model.layer_weights_read(tokens) + head) * r.weight_bytes / r.shards / chip.weights_bytes_per_second
+        read = (model.layer_weights_read(tokens) + head) * r.weight_bytes / r.shards / chip.weights_rate(tokens)
         return flops, read
 
     prompt_tokens = at_once * r.prompt
@@ -156,6 +158,7 @@ def request_features(r: Request) -> dict[str, float]:
         "collectives": 2.0 * model.num_layers * hops(r.shards),
         "steps": float(r.new if r.asks == "request" else (1.0 if r.asks == "step" else 0.0)),
         "prefills": 0.0 if r.asks == "step" else 1.0,
+        "serial": float(chip.serial),
         "waves": r.sequences / at_once if r.asks == "request" else 1.0,
     }
 
@@ -163,14 +166,14 @@ def request_features(r: Request) -> dict[str, float]:
 CONSTANTS = (
     Constant("matrix", 0.7, 0.6, "share of the peak that large matrix products reach", 0.95),
     Constant("bandwidth", 0.85, 0.4, "share of the memory bandwidth with which weights are read", 1.0),
-    Constant("cache", 0.75, 1.0, "share of the memory bandwidth with which keys and values are read", 0.5),
+    Constant("cache", 0.75, 1.0, "share of the memory bandwidth with which keys and values are read", 0.2),
     Constant(
         "heads", 0.05, 1.5, "cost of a query head that shares its keys, as a share of reading keys of its own", 1.0
     ),
     Constant("attention", 0.3, 0.6, "share of the peak that attention among prompt tokens reaches", 1.0),
     Constant("stream", 0.8, 0.6, "share of the memory bandwidth in norms, activations and sums", 0.17),
     Constant("step", 1e-3, 1.5, "seconds of a step that do not depend on its size"),
-    Constant("layer", 25e-6, 1.0, "seconds of starting a layer's kernels", 100.0),
+    Constant("layer", 25e-6, 1.0, "seconds of starting a layer's kernels", 250.0),
     Constant("sequence", 1e-5, 1.5, "seconds of a sequence in a step: scheduling, sampling, text"),
     Constant("collective", 12e-6, 1.0, "seconds of a round of a collective that do not depend on its size"),
     Constant("link", 0.5, 0.6, "share of the links' rate that collectives reach", 1.0),
@@ -187,7 +190,8 @@ CONSTANTS = (
 def _step_parts(c: Mapping[str, Array], f: Mapping[str, Array], kind: str, times: Array) -> dict[str, Array]:
     """Seconds by part of the prefills (``kind`` prefill) or decoding steps, of which there are ``times``."""
     sequences = f["prefill_sequences"] if kind == "prefill" else f["rows"]
-    products = longer(f[f"{kind}_flops"] / c["matrix"], f[f"{kind}_read"] / c["bandwidth"])
+    computed, read = f[f"{kind}_flops"] / c["matrix"], f[f"{kind}_read"] / c["bandwidth"]
+    products = np.where(f["serial"] > 0, computed + read, longer(computed, read))
     host = c["step"] + f["layers"] * c["layer"] + f["experts"] * c["expert"] + sequences * c["sequence"]
     found = {
         "matrix products": times * (products + f["widened"] / c["widen"]),
@@ -229,5 +233,6 @@ FEATURES = (
     "steps",
     "prefills",
     "waves",
+    "serial",
 )
 SERVING = TimeModel("serving", CONSTANTS, FEATURES, _parts)

@@ -122,6 +122,9 @@ def step_features(t: TrainingStep) -> dict[str, float]:
         "head": passes * tokens * model.head_weights * t.head / sixteen,
         "attention": (3.5 + again) * model.attention_flops(t.samples * t._pairs) / t.cards / attends,
         "streamed": (tokens * (streamed * (1 + 0.35 * t.checkpointing) + scored) + scores) / rate,
+        "packed": (2 if t.lora else 3) * t.element * mine * t.accumulation / chip.weights_rate(t.length)
+        if chip.serial
+        else 0.0,
         "cast": 6 * mine * t.accumulation * t.casts / rate,
         "update": 0.0 if t.fewer_updates else 30 * updates / (0.8 * rate),
         "layers": model.num_layers
@@ -225,7 +228,7 @@ def _bubble(t: TrainingStep) -> float:
 
 
 CONSTANTS = (
-    Constant("matrix", 0.75, 0.5, "share of the peak that large matrix products reach", 0.88),
+    Constant("matrix", 0.75, 0.5, "share of the peak that large matrix products reach", 0.9),
     Constant("attention", 0.4, 0.8, "share of the peak that attention reaches, forward and backward", 1.0),
     Constant("stream", 0.5, 0.6, "share of the memory bandwidth in norms, activations, sums and losses", 0.17),
     Constant("width", 250.0, 1.0, "hidden size at which products lose half: small matrices fill a chip badly", 10.0),
@@ -255,6 +258,7 @@ FEATURES = (
     "narrow",
     "compiled",
     "meetings",
+    "packed",
     "serial",
 )
 
@@ -262,7 +266,7 @@ FEATURES = (
 def _parts(c: Mapping[str, Array], f: Mapping[str, Array]) -> dict[str, Array]:
     """Seconds by part."""
     fits = (1 + c["width"] / f["width"]) / c["matrix"]
-    products = f["products"] / np.where(f["narrow"] > 0, c["narrow"], 1.0) * fits
+    products = f["products"] / np.where(f["narrow"] > 0, c["narrow"], 1.0) * fits + f["packed"]
     head = f["head"] * fits
     attention = f["attention"] / c["attention"]
     fused = np.where(f["compiled"] > 0, c["compile"], 1.0)
