@@ -30,7 +30,8 @@ class TrainingStep:
 
     ``checkpointing`` is the share of the forward pass that is computed again; ``lora`` that the weights are frozen;
     ``casts`` that weights are kept in fp32 and cast in every micro-batch;
-    ``head`` that tokens are scored over the vocabulary. ``trained_share`` of the weights is updated, where that is known.
+    ``head`` that tokens are scored over the vocabulary. ``trained_share`` of the weights is updated, where that is known;
+    ``backward_share`` of the layers goes backward: what lies below all that is trained does not.
     """
 
     model: Decoder
@@ -55,6 +56,7 @@ class TrainingStep:
     flash: bool = True
     fewer_updates: bool = False
     trained_share: float | None = None
+    backward_share: float = 1.0
 
     @property
     def key(self) -> Key:
@@ -79,9 +81,11 @@ class TrainingStep:
     @property
     def model_flops(self) -> float:
         """What the model's mathematics needs in a step: the numerator of MFU."""
-        per_token = (4 if self.lora else 6) * (self.model.layer_weights_per_token + self.head * self.model.head_weights)
+        per_token = (2 + (2 if self.lora else 4) * self.backward_share) * (
+            self.model.layer_weights_per_token + self.head * self.model.head_weights
+        )
         pairs = self.samples * self._pairs
-        return self.tokens * per_token + 3 * self.model.attention_flops(pairs)
+        return self.tokens * per_token + (1 + 2 * self.backward_share) * self.model.attention_flops(pairs)
 
     @property
     def element(self) -> int:
@@ -109,7 +113,7 @@ def step_features(t: TrainingStep) -> dict[str, float]:
         peak = sixteen = chip.peak(t.precision, lenient=True)
     tokens = t.tokens / t.cards
     again = 1 if t.checkpointing >= 1 else 0
-    passes = (4 if t.lora else 6) + 2 * t.checkpointing
+    passes = 2 + (2 if t.lora else 4) * t.backward_share + 2 * t.checkpointing * t.backward_share
     attends = chip.rate("attention", t.precision if t.element == 4 else "bf16")
     streamed = model.num_layers * t.element * (22 * model.hidden_size + (8 if model.gated_mlp else 6) * model.mlp_width)
     scored = 6 * t.element * model.vocab_size if t.head else 0
@@ -120,7 +124,10 @@ def step_features(t: TrainingStep) -> dict[str, float]:
     return {
         "products": passes * tokens * model.layer_weights_per_token / peak,
         "head": passes * tokens * model.head_weights * t.head / sixteen,
-        "attention": (3.5 + again) * model.attention_flops(t.samples * t._pairs) / t.cards / attends,
+        "attention": (1 + (2.5 + again) * t.backward_share)
+        * model.attention_flops(t.samples * t._pairs)
+        / t.cards
+        / attends,
         "streamed": (tokens * (streamed * (1 + 0.35 * t.checkpointing) + scored) + scores) / rate,
         "packed": (2 if t.lora else 3) * t.element * mine * t.accumulation / chip.weights_rate(t.length)
         if chip.serial
