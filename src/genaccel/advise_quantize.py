@@ -13,7 +13,9 @@ from genaccel.errors import UserError
 from genaccel.hardware import find_target
 from genaccel.predict.generating import Generating, predict_generating
 from genaccel.predict.prediction import Prediction
+from genaccel.predict.serving import FORMATS
 from genaccel.records import Record
+from genaccel.shapes import find_shape
 
 SHARES = (1.0, 0.75, 0.5, 0.25, 0.0)
 """Shares of the weights in the higher precision that are considered without a record."""
@@ -39,11 +41,15 @@ class Mixture:
 
 @dataclass(frozen=True)
 class QuantizeAdvice:
-    """``allowed`` are within the limit, fastest first; ``refused`` are beyond it; ``unmeasured`` have no record."""
+    """``allowed`` are within the limit, fastest first; ``refused`` are beyond it; ``unmeasured`` have no record.
+
+    ``left_out`` says of records of this model and target why they are no evidence.
+    """
 
     allowed: tuple[Mixture, ...]
     refused: tuple[Mixture, ...]
     unmeasured: tuple[Mixture, ...]
+    left_out: tuple[str, ...] = ()
 
 
 def percent(text: str) -> float:
@@ -60,7 +66,14 @@ def percent(text: str) -> float:
 def advise_quantization(model: str, on: str, limit: float, records: Sequence[Record], batch: int = 1) -> QuantizeAdvice:
     """Mixtures of the target's pair of precisions, with what records say about their perplexity."""
     pair = find_target(on).pair
-    measured = [m for m in (_measured(model, on, record, records, batch) for record in records) if m is not None]
+    measured, left_out = list[Mixture](), list[str]()
+    for record in records:
+        if not _is_of(record, model) or record.target != on or record.mode not in ("fake", "real"):
+            continue
+        try:
+            measured.append(_measured(model, on, record, records, batch))
+        except UserError as error:
+            left_out.append(f"record {record.id}: {error.message}")
     known = {mixture.name for mixture in measured}
     guesses = [_mixture(model, on, ((pair.high, s), (pair.low, 1 - s)), batch, None, "") for s in SHARES]
     unmeasured = [m for m in guesses if m.name not in known]
@@ -70,7 +83,7 @@ def advise_quantization(model: str, on: str, limit: float, records: Sequence[Rec
 
     allowed = sorted((m for m in measured if m.increase is not None and m.increase <= limit), key=speed)
     refused = sorted((m for m in measured if m.increase is not None and m.increase > limit), key=speed)
-    return QuantizeAdvice(tuple(allowed), tuple(refused), tuple(sorted(unmeasured, key=speed)))
+    return QuantizeAdvice(tuple(allowed), tuple(refused), tuple(sorted(unmeasured, key=speed)), tuple(left_out))
 
 
 def _mixture(
@@ -79,27 +92,43 @@ def _mixture(
     present = tuple((name, share) for name, share in formats if share > 0)
     served = tuple((SERVED.get(name, name), share) for name, share in present)
     prediction = predict_generating(Generating(model, on, 1, batch, 512, 128, weights=served))
-    from genaccel.predict.serving import FORMATS
-
     width = sum(FORMATS[name].bytes_per_weight * share for name, share in served)
     return Mixture(present, prediction, 4 / width, increase, evidence)
 
 
-def _measured(model: str, on: str, record: Record, records: Sequence[Record], batch: int) -> Mixture | None:
-    """The mixture of a record of this model and target, with its perplexity against the FP32 record of the same text."""
-    if record.model != model or record.target != on or record.mode not in ("fake", "real"):
-        return None
+def _is_of(record: Record, model: str) -> bool:
+    """Whether a record is of the catalogue's ``model``, whichever of its names it was given."""
+    try:
+        return find_shape(record.model).name == find_shape(model).name
+    except UserError:
+        return record.model == model
+
+
+def _measured(model: str, on: str, record: Record, records: Sequence[Record], batch: int) -> Mixture:
+    """The mixture of a record, with its perplexity against the FP32 record of the same weights, text and protocol.
+
+    ``UserError`` says why the record tells nothing.
+    """
+    formats = _shares(record)
+    unknown = [name for name, _ in formats if SERVED.get(name, name) not in FORMATS]
+    if unknown or not formats:
+        raise UserError(f"how fast {unknown[0]} is served is not known." if unknown else "it has no formats.", "")
     perplexity = record.figure("perplexity")
-    if perplexity is None or perplexity.value is None:
-        return None
-    text = record.details.get("text_sha256")
+    if perplexity is None or not perplexity.value:
+        raise UserError("it was not judged by perplexity.", "")
     for other in records:
-        same = other.model == model and other.mode == "fp32" and other.details.get("text_sha256") == text
-        reference = other.figure("perplexity")
-        if same and reference is not None and reference.value and reference.protocol == perplexity.protocol:
+        reference = other.figure("perplexity") if other.mode == "fp32" else None
+        if reference is None or not reference.value or reference.protocol != perplexity.protocol:
+            continue
+        if _judged_on(other) == _judged_on(record):
             increase = perplexity.value / reference.value - 1
-            return _mixture(model, on, _shares(record), batch, increase, f"record {record.id} against {other.id}")
-    return None
+            return _mixture(model, on, formats, batch, increase, f"record {record.id} against {other.id}")
+    raise UserError("no FP32 record has the same weights, text and protocol.", "")
+
+
+def _judged_on(record: Record) -> tuple[object, object]:
+    """(weights, text) that a perplexity is of."""
+    return record.details.get("model_fingerprint"), (record.details.get("text") or {}).get("sha256")
 
 
 def _shares(record: Record) -> tuple[tuple[str, float], ...]:

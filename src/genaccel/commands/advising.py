@@ -150,6 +150,8 @@ def quantize(
         rows += [_mixture(m, "beyond the limit") for m in found.refused]
         rows += [_mixture(m, "not measured") for m in found.unmeasured]
         console.table(title, columns, rows, (1, 2, 3, 4))
+        for sentence in found.left_out:
+            console.warn(f"No evidence: {sentence}")
         if not found.allowed:
             console.say(
                 "No measured mixture is within the limit, so none is recommended: "
