@@ -5,6 +5,9 @@
 Fine-tuning of SmolLM2-135M by 'genaccel finetune' (single, and DDP, FSDP and ZeRO-3 on two processes), prefill and decoding
 by the evaluation's own loop, training and drawing of the tiny super-resolver, all in fp32. On a quiet machine an error of
 at most 25 % is what the project promises; it prints the load, for another job's time counts as ours. Prints Markdown.
+
+    --processor-time: on a busy machine: everything in this process on one thread, by the seconds that it had of the
+    processor. No strategies then, and a step of training is a bare loop's with the same model, optimizer and clipping.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -154,6 +158,66 @@ def superres(args: argparse.Namespace, folder: Path) -> Iterator[Line]:
     yield line("superres tiny, 8 x 64^2, drawn in 10 steps", list(drawn.values), predict_superresolving(ask))
 
 
+def stepped(what: str, module: Any, loss: Any, args: argparse.Namespace, prediction: Any) -> Line:
+    """A bare loop's step."""
+    import torch
+
+    from genaccel.devices import get
+    from genaccel.measure import repeat
+
+    optimizer = torch.optim.AdamW(module.parameters(), fused=True)
+
+    def step() -> None:
+        loss().backward()
+        torch.nn.utils.clip_grad_norm_(module.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+
+    return line(what, list(repeat(step, get("cpu"), num_repeats=args.steps).values), prediction)
+
+
+def by_processor_time(args: argparse.Namespace) -> Iterator[Line]:
+    """One process's jobs by processor time."""
+    import torch
+
+    from genaccel import models
+    from genaccel.devices import get
+    from genaccel.measure import repeat
+    from genaccel.predict.finetuning import Finetuning, predict_finetuning
+    from genaccel.predict.superresolving import Superresolving, predict_superresolving
+    from genaccel.superres.maps import Brightness
+    from genaccel.superres.process import OneGenerator
+    from genaccel.superres.resolver import Resolver, ResolverInfo
+
+    on = str(args.probe)
+    yield from inference(args)
+    resolver = Resolver(ResolverInfo("tiny", "rectified-flow", 4, Brightness("log", 1.0, 0.0, 1.0)))
+    low, high = torch.randn(16, 1, 16, 16), torch.randn(16, 1, 64, 64)
+    noise = OneGenerator(torch.Generator().manual_seed(0))
+    ask = Superresolving("tiny", on, batch=16, size=64, precision="fp32")
+    what = "superres tiny, 16 x 64^2, a training step"
+    yield stepped(what, resolver, lambda: resolver(low, high, noise).mean(), args, predict_superresolving(ask))
+    drawn = repeat(lambda: resolver.draw(low[:8], torch.randn(8, 1, 64, 64), 10), get("cpu"))
+    ask = Superresolving("tiny", on, batch=8, size=64, steps=10, train=False, precision="fp32")
+    yield line("superres tiny, 8 x 64^2, drawn in 10 steps", list(drawn.values), predict_superresolving(ask))
+    model = models.load(models.resolve(MODEL)).model.train()
+    ids = torch.randint(49_152, (args.rows, args.length))
+    prediction = predict_finetuning(
+        Finetuning(MODEL, on, 1, "single", args.rows, args.rows, length=args.length, precision="fp32")
+    )
+    what = f"fine-tuning, one process, {args.rows} x {args.length} tokens, a step"
+    yield stepped(what, model, lambda: model(input_ids=ids, labels=ids, use_cache=False).loss, args, prediction)
+
+
+def probed_here(path: Path) -> Path:
+    """A probe of this process alone."""
+    from genaccel.devices import get
+    from genaccel.probe_file import probe_to_file
+
+    probe_to_file(get("cpu"), path, 1)
+    return path
+
+
 def main() -> int:
     """Probe, measure, predict, print; 1 when a prediction is off by more than is promised."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
@@ -163,26 +227,42 @@ def main() -> int:
     parser.add_argument("--new", type=int, default=32)
     parser.add_argument("--steps", type=int, default=5)
     parser.add_argument("--jobs", nargs="*", default=["finetune", "inference", "superres"])
+    parser.add_argument("--processor-time", action="store_true")
     args = parser.parse_args()
+    if args.processor_time:
+        import torch
+
+        time.perf_counter = time.process_time
+        torch.set_num_threads(1)
     begin = os.getloadavg()[0]
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         if args.probe is None:
             args.probe = folder / "here.toml"
+            if args.processor_time:
+                probed_here(args.probe)
+        if not args.probe.is_file():
             genaccel("probe", "--device", "cpu", "--processes", PROCESSES, "-o", args.probe)
-        jobs = {
-            "inference": lambda: inference(args),
-            "superres": lambda: superres(args, folder),
-            "finetune": lambda: finetuning(args, folder),
-        }
-        print(f"fp32, {os.cpu_count()} processors, load {begin:.1f} at the start, {args.steps} steps or 5 repeats\n")
+        jobs = (
+            {"all": lambda: by_processor_time(args)}
+            if args.processor_time
+            else {
+                "inference": lambda: inference(args),
+                "superres": lambda: superres(args, folder),
+                "finetune": lambda: finetuning(args, folder),
+            }
+        )
+        print(
+            f"fp32, {os.cpu_count()} processors, load {begin:.1f} at the start, {args.steps} steps or 5 repeats"
+            f"{', one thread by processor time' * args.processor_time}\n"
+        )
         print(
             "| job | measured (interquartile range) | predicted | 80 % interval (holds it) | error | predicted parts |"
         )
         print("|---|---:|---:|---:|---:|---|")
         worst = 0.0
         for job, lines in jobs.items():
-            for found in lines() if job in args.jobs else ():
+            for found in lines() if job in (*args.jobs, "all") else ():
                 print(found.row(), flush=True)
                 worst = max(worst, abs(found.error))
         from genaccel.predict.chips import find_chip
