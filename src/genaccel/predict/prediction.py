@@ -8,7 +8,7 @@ from functools import cache
 from typing import Any
 
 from genaccel.predict.answers import Asked, model_of, parts_of
-from genaccel.predict.chips import Chip
+from genaccel.predict.chips import MEASURED, Chip
 from genaccel.predict.constants import Key, TimeModel, corrections_of
 from genaccel.predict.imaging import Drawing
 from genaccel.predict.intervals import Interval, interval_for
@@ -135,9 +135,9 @@ def _interval(model: TimeModel, key: Key, several: bool) -> Interval:
 
 
 def _mfu(known: Known, seconds: float) -> float | None:
-    """Model FLOP/s as a share of the dense peak of the dtype computed with; None where no peak was published."""
+    """Model FLOP/s as a share of the dense peak of the dtype computed with; None where no peak was published: a rate that was measured is none."""
     dtype = known.precision
-    if dtype not in known.chip.peak_flops or dtype in known.chip.reference:
+    if dtype not in known.chip.peak_flops or dtype in known.chip.reference or known.chip.family == MEASURED:
         return None
     return known.flops / seconds / (known.cards * known.chip.peak_flops[dtype])
 
