@@ -123,12 +123,12 @@ def inference(args: argparse.Namespace) -> Iterator[Line]:
             Generating(MODEL, str(args.probe), 1, batch, args.length, args.new, precision="fp32")
         )
         first = prediction.rates["time_to_first_token_seconds"]
-        prefill = found.prefill.map(lambda rate, n=batch * args.length: n / rate)  # type: ignore[misc]
-        yield line(f"prefill, {batch} x {args.length} tokens", list(prefill.values), prediction, first)
-        each = found.decode.map(lambda rate, n=batch: n / rate)  # type: ignore[misc]
+        prefill = [batch * args.length / rate for rate in found.prefill.values]
+        yield line(f"prefill, {batch} x {args.length} tokens", prefill, prediction, first)
+        each = [batch / rate for rate in found.decode.values]
         yield line(
             f"decoding, batch {batch}, a token",
-            list(each.values),
+            each,
             prediction,
             prediction.rates["seconds_per_new_token"],
         )

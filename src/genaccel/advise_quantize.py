@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from genaccel.compare.identity import fields_of
 from genaccel.errors import UserError
 from genaccel.hardware import find_target
 from genaccel.predict.generating import Generating, predict_generating
 from genaccel.predict.prediction import Prediction
 from genaccel.predict.serving import FORMATS
-from genaccel.records import Record
+from genaccel.records import Figure, Record
 from genaccel.shapes import find_shape
 
 SHARES = (1.0, 0.75, 0.5, 0.25, 0.0)
@@ -116,19 +117,19 @@ def _measured(model: str, on: str, record: Record, records: Sequence[Record], ba
     perplexity = record.figure("perplexity")
     if perplexity is None or not perplexity.value:
         raise UserError("it was not judged by perplexity.", "")
+    basis = _judged_on(record, perplexity)
     for other in records:
         reference = other.figure("perplexity") if other.mode == "fp32" else None
-        if reference is None or not reference.value or reference.protocol != perplexity.protocol:
-            continue
-        if _judged_on(other) == _judged_on(record):
+        if reference is not None and reference.value and _judged_on(other, reference) == basis:
             increase = perplexity.value / reference.value - 1
             return _mixture(model, on, formats, batch, increase, f"record {record.id} against {other.id}")
     raise UserError("no FP32 record has the same weights, text and protocol.", "")
 
 
-def _judged_on(record: Record) -> tuple[object, object]:
-    """(weights, text) that a perplexity is of."""
-    return record.details.get("model_fingerprint"), (record.details.get("text") or {}).get("sha256")
+def _judged_on(record: Record, perplexity: Figure) -> tuple[str, ...]:
+    """What two perplexities must share to be compared, by the fields that 'genaccel compare' goes by."""
+    fields = fields_of(record, perplexity)
+    return tuple(fields[name] for name in ("weights", "data", "protocol"))
 
 
 def _shares(record: Record) -> tuple[tuple[str, float], ...]:

@@ -12,6 +12,8 @@ from genaccel.measure import Samples, repeat
 from genaccel.probe import Found
 
 if TYPE_CHECKING:
+    import torch
+
     from genaccel.devices import Device
 
 HEADS, LENGTH, HEAD_DIM = 8, 512, 64
@@ -26,41 +28,27 @@ def kernel_figures(device: Device, weights_bytes: int) -> list[Found]:
     ``weights_bytes`` are more than any cache holds.
     """
     place = device.torch_device()
-    attention, flops = _attention(place)
-    convolution, convolved = _convolution(place)
-    found = []
-    for name, unit, amount, run, note in (
-        (
-            "attention_fp32",
-            "FLOP/s",
-            flops,
-            attention,
-            f"causal, {HEADS} heads of {HEAD_DIM}, {LENGTH} tokens, both ways",
-        ),
-        (
-            "convolution_fp32",
-            "FLOP/s",
-            convolved,
-            convolution,
-            f"3x3, {CHANNELS} channels, {IMAGES} x {SIDE}^2, both ways",
-        ),
-    ):
-        samples = repeat(run, device, num_repeats=7)
-        found.append(Found(name, amount / samples.median, unit, samples, note))
     starts = repeat(_starts(place), device).map(lambda seconds: seconds / STARTS)
     return [
-        *found,
+        _rate("attention_fp32", device, _attention(place), f"causal, {HEADS} heads of {HEAD_DIM}, {LENGTH} tokens"),
+        _rate("convolution_fp32", device, _convolution(place), f"3x3, {CHANNELS} channels, {IMAGES} x {SIDE}^2"),
         *_weights(device, weights_bytes),
         Found("kernel_start", starts.median, "s", starts, f"an addition of 8 numbers, {STARTS} in a row"),
     ]
 
 
-def _attention(place: object) -> tuple[Callable[[], object], float]:
+def _rate(name: str, device: Device, kernel: tuple[Callable[[], object], float], about: str) -> Found:
+    run, flops = kernel
+    samples = repeat(run, device, num_repeats=7)
+    return Found(name, flops / samples.median, "FLOP/s", samples, f"{about}, both ways")
+
+
+def _attention(place: torch.device) -> tuple[Callable[[], object], float]:
     """Scores and weighted values of a causal half: 4 d FLOPs a pair forward, two and a half times that backward."""
     import torch
     import torch.nn.functional as F
 
-    q, k, v = (torch.randn(1, HEADS, LENGTH, HEAD_DIM, device=place, requires_grad=True) for _ in range(3))  # type: ignore[call-overload]
+    q, k, v = (torch.randn(1, HEADS, LENGTH, HEAD_DIM, device=place, requires_grad=True) for _ in range(3))
     ones = torch.ones_like(q)
 
     def run() -> object:
@@ -70,11 +58,11 @@ def _attention(place: object) -> tuple[Callable[[], object], float]:
     return run, 3.5 * 4 * HEADS * HEAD_DIM * LENGTH * (LENGTH + 1) / 2
 
 
-def _convolution(place: object) -> tuple[Callable[[], object], float]:
+def _convolution(place: torch.device) -> tuple[Callable[[], object], float]:
     import torch
 
-    layer = torch.nn.Conv2d(CHANNELS, CHANNELS, 3, padding=1).to(place)  # type: ignore[call-overload]
-    x = torch.randn(IMAGES, CHANNELS, SIDE, SIDE, device=place, requires_grad=True)  # type: ignore[call-overload]
+    layer = torch.nn.Conv2d(CHANNELS, CHANNELS, 3, padding=1).to(place)
+    x = torch.randn(IMAGES, CHANNELS, SIDE, SIDE, device=place, requires_grad=True)
     parameters = (x, *layer.parameters())
     ones = torch.ones_like(layer(x))
     return lambda: torch.autograd.grad(layer(x), parameters, ones), 3.0 * 2 * 9 * CHANNELS**2 * SIDE**2 * IMAGES
@@ -107,10 +95,10 @@ def _weights(device: Device, num_bytes: int) -> list[Found]:
     ]
 
 
-def _starts(place: object) -> Callable[[], None]:
+def _starts(place: torch.device) -> Callable[[], None]:
     import torch
 
-    x = torch.ones(8, device=place)  # type: ignore[call-overload]
+    x = torch.ones(8, device=place)
 
     def run() -> None:
         for _ in range(STARTS):

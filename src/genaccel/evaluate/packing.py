@@ -21,7 +21,7 @@ from typing import Any
 import torch
 
 from genaccel.errors import UserError
-from genaccel.evaluate.scoring import log_probabilities_at
+from genaccel.evaluate.scoring import has_plain_head, log_probabilities_at
 from genaccel.evaluate.streams import in_streams
 
 _SHARES = "_genaccel_shares_contexts"
@@ -87,6 +87,7 @@ def score_requests(
     the others keep their composition, so that an interrupted evaluation gives bit for bit what a whole one does.
     """
     place = next(model.parameters()).device
+    has_plain_head(model)  # tried once here, not by every stream at once
     budget = None if batch_size else AUTO_TOKENS.get(place.type, AUTO_TOKENS_ELSEWHERE)
     rows_of = [_rows(model, request) for request in requests]
     # Apart, because the mask of a batch would also replace the sliding window of a row that needs no mask.

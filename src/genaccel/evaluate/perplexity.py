@@ -16,7 +16,7 @@ import torch
 
 from genaccel.corpora import Corpus
 from genaccel.errors import UserError
-from genaccel.evaluate.scoring import target_log_probabilities
+from genaccel.evaluate.scoring import has_plain_head, target_log_probabilities
 from genaccel.evaluate.streams import in_streams
 from genaccel.models import LoadedModel
 
@@ -141,6 +141,7 @@ def score_windows(
     nll: list[float] = []
     counts: list[int] = []
     place = next(loaded.model.parameters()).device
+    has_plain_head(loaded.model)  # tried once here, not by every stream at once
 
     def score(item: tuple[torch.Tensor, int]) -> float:
         ids, targets = item
