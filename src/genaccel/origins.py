@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
-from genaccel.records import Origin, Setting, stored
-
 if TYPE_CHECKING:
     from cyclopts import App, ArgumentCollection
+
+    from genaccel.records import Origin, Setting
 
 # Filled while the command line of this process is parsed.
 _origins: dict[str, Origin] = {}
@@ -25,6 +25,8 @@ def note_origins(_app: App, _commands: tuple[str, ...], arguments: ArgumentColle
 
 def setting(name: str, value: Any) -> Setting:
     """The value of one option with its origin."""
+    from genaccel.records import Setting, stored  # not to be waited for by --help
+
     if name == "data_dir" and value is None and os.environ.get("GENACCEL_DATA"):
         return Setting(os.environ["GENACCEL_DATA"], "environment")
     return Setting(stored(value), _origins.get(name, "default"))
