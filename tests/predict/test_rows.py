@@ -7,6 +7,7 @@ import csv
 import pytest
 
 from genaccel.errors import UserError
+from genaccel.predict.memory_rows import predicted_memory
 from genaccel.predict.rows import INFERENCE_COLUMNS, TRAINING_COLUMNS, read_rows
 
 SERVED = {
@@ -94,6 +95,27 @@ def test_what_a_rate_of_training_counts(table):
 def test_cards_are_divided_as_the_strategy_says(table):
     step = only(table, TRAINING_COLUMNS, strategy="megatron tp4 pp8", cards="64", notes="").question.asked
     assert (step.tensor, step.pipeline, step.copies, step.accumulation) == (4, 8, 2, 64)
+
+
+TORCHTUNE = {"source": "torchtune README", "model": "Llama-3.1-8B", "params_b": "8.03", "cards": "1"}
+TORCHTUNE |= {"precision": "bf16", "strategy": "single", "global_batch": "2", "metric": "peak_memory", "unit": "GiB"}
+
+
+def test_a_cumulative_ablation_has_what_earlier_rows_added(table):
+    notes = "cumulative ablation: +optimizer in bwd"
+    step = only(table, TRAINING_COLUMNS, **TORCHTUNE, device="A100", method="full", notes=notes).question.asked
+    assert (step.compiled, step.checkpointing, step.fewer_updates) == (True, 1, True)
+    first = only(table, TRAINING_COLUMNS, **TORCHTUNE, device="A100", notes="cumulative ablation: +packed")
+    assert (first.question.asked.compiled, first.question.asked.checkpointing) == (False, 0)
+
+
+def test_adapters_of_torchtune_recompute_what_does_not_fit(table):
+    again = {
+        device: only(table, TRAINING_COLUMNS, **TORCHTUNE, device=device, method="lora", notes="compile")
+        for device in ("RTX4090", "A6000")
+    }
+    assert [row.question.asked.checkpointing for row in again.values()] == [1, 0]
+    assert predicted_memory(again["RTX4090"])[0] < 24 < predicted_memory(again["A6000"])[0] < 48
 
 
 def test_time_to_train_counts_evaluations(table):

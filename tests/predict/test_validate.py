@@ -77,6 +77,9 @@ def test_the_packages_rows_are_predicted_within_their_targets():
             by_stack.setdefault(v.row.question.asked.key.stack, []).append(v)
     for stack, target in (("llm-foundry", 0.08), ("vllm", 0.08), ("tensorrt-llm", 0.08), ("mlperf", 0.08)):
         assert np.median([v.error for v in by_stack[stack]]) < target, stack
+    assert np.median([v.error for v in found.verdicts if v.row.memory]) < 0.05
+    draws = [v for v in found.verdicts if v.row.workload == "imaging" and v.row.question.asked.trains]
+    assert np.median([v.error for v in draws]) < 0.15
     assert 0.7 < np.mean([v.inside for v in found.verdicts]) < 0.9
     fitted = known_rows()["serving"].problem.groups
     assert all(v.left_out for v in found.verdicts if v.row.group in fitted)

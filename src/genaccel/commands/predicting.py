@@ -64,14 +64,20 @@ CLAIMS_HEAD = """# The study's claims, predicted
 
 Made by `genaccel validate --claims --to docs/claims.md`; do not edit. Ratios say how many times as fast. Predictions use the
 constants of the package, fitted on published rows; public pairs are rows that are alike in everything but what is compared.
-
 """
-KINDS = ("source", "device", "workload")
 
 
 def _tables(result: Validation) -> dict[str, list[dict[str, Any]]]:
-    keys = {"source": lambda r: r.source, "device": lambda r: r.cells["device"], "workload": _workload_name}
-    return {kind: result.by(keys[kind]) for kind in KINDS} | {"all": result.by(lambda _: "all rows")}
+    from genaccel.predict.validate import kind_of
+
+    keys = {
+        "source": lambda r: r.source,
+        "device": lambda r: r.cells["device"],
+        "workload": _workload_name,
+        "kind": kind_of,
+        "all": lambda _: "all rows",
+    }
+    return {kind: result.by(key) for kind, key in keys.items()}
 
 
 def _workload_name(row: Any) -> str:

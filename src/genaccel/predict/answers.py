@@ -23,6 +23,16 @@ def model_of(asked: Asked) -> TimeModel:
     return SERVING if isinstance(asked, Request) else IMAGING
 
 
+def errors_like(asked: Asked) -> str:
+    """Whose errors say how far off an answer may be: those of its time model, but drawing says nothing of training."""
+    return "imaging training" if isinstance(asked, Drawing) and asked.trains else model_of(asked).name
+
+
+def on_several(asked: Asked) -> bool:
+    """Whether several cards work on one answer."""
+    return (asked.shards if isinstance(asked, Request) else asked.cards) > 1
+
+
 def features_of(asked: Asked) -> dict[str, float]:
     """Its features by name."""
     if isinstance(asked, TrainingStep):

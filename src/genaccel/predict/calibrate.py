@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from genaccel.predict.answers import MODELS, features_of, model_of
+from genaccel.predict.answers import MODELS, errors_like, features_of, model_of, on_several
 from genaccel.predict.constants import Array, Corrections, TimeModel, corrections_of
 from genaccel.predict.fitting import Problem, State, fit, leave_groups_out, linearize, stack_features
 from genaccel.predict.rows import Row, group_id
@@ -93,11 +93,10 @@ def corrections_toml(corrections: Corrections) -> list[str]:
 def errors_csv(found: dict[str, Calibration]) -> str:
     """The errors of left-out rows, which intervals are made of."""
     lines = ["workload,stack,device,several,group,error"]
-    for name, calibration in found.items():
+    for calibration in found.values():
         for row, error in zip(calibration.rows, calibration.errors, strict=True):
             assert row.question is not None
             asked = row.question.asked
-            several = int(getattr(asked, "shards", getattr(asked, "cards", 1)) > 1)
-            place = f"{asked.key.stack},{asked.key.device},{several}"
-            lines.append(f"{name},{place},{group_id(row.group)},{error:.3f}")
+            place = f"{asked.key.stack},{asked.key.device},{on_several(asked):d}"
+            lines.append(f"{errors_like(asked)},{place},{group_id(row.group)},{error:.3f}")
     return "\n".join(lines) + "\n"

@@ -116,7 +116,7 @@ def normal_equations(problem: Problem, state: State, rows: Array | None = None) 
     return matrix.reshape(count * size, count * size), right.ravel()
 
 
-def fit(problem: Problem, start: Corrections | None = None, steps: int = 20) -> State:
+def fit(problem: Problem, start: Corrections | None = None, steps: int = 100) -> State:
     """The corrections that explain the rows best."""
     state, damping = linearize(problem, problem.start(start)), 1e-2
     for _ in range(steps):
@@ -133,7 +133,7 @@ def fit(problem: Problem, start: Corrections | None = None, steps: int = 20) -> 
             return state
         gained = state.cost - cost
         state, damping = linearize(problem, state.vector + step), damping / 3
-        if gained < 5e-4 * abs(cost):
+        if gained < 1e-6 * abs(cost):
             return state
     return state
 

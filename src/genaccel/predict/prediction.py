@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from functools import cache
 from typing import Any
 
-from genaccel.predict.answers import Asked, model_of, parts_of
+from genaccel.predict.answers import Asked, errors_like, model_of, on_several, parts_of
 from genaccel.predict.chips import MEASURED, Chip
 from genaccel.predict.constants import Key, TimeModel, corrections_of
 from genaccel.predict.imaging import Drawing
@@ -125,13 +125,12 @@ def predict(workload: str, asked: Asked, known: Known) -> Prediction:
 
 def interval_of(asked: Asked) -> Interval:
     """The 80 % interval of such a question, from errors on groups left out of the fit."""
-    several = int(getattr(asked, "shards", getattr(asked, "cards", 1))) > 1
-    return _interval(model_of(asked), asked.key, several)
+    return _interval(errors_like(asked), model_of(asked), asked.key, on_several(asked))
 
 
 @cache
-def _interval(model: TimeModel, key: Key, several: bool) -> Interval:
-    return interval_for(model.name, key, several, corrections_of(model))
+def _interval(like: str, model: TimeModel, key: Key, several: bool) -> Interval:
+    return interval_for(like, key, several, corrections_of(model))
 
 
 def _mfu(known: Known, seconds: float) -> float | None:

@@ -96,9 +96,9 @@ IMAGE_NETWORKS: tuple[tuple[str, UNetShape | ImageWork | str], ...] = (
     (r"stable-diffusion-2|sd2|sd v2|sd-v2|stable diffusion 2", "stable-diffusion-2.1"),
     (r"stable-diffusion-v?1|sd1|sd v1|stable diffusion v?1", "stable-diffusion-1.5"),
     (r"ddpm", DDPM),
-    # Multiplications of a forward pass over one image (He et al., 2016; Liu et al., 2016 on ResNet-50), and activations.
+    # FLOPs of a forward pass over one image (He et al., 2016; Liu et al., 2016 on ResNet-50 of stride 8), and activations.
     (r"resnet-?50", ImageWork(convolution=8.2e9, streamed=4.4e7, kernels=350, parameters=2.56e7)),
-    (r"ssd300", ImageWork(convolution=1.9e10, streamed=1.1e8, kernels=450, parameters=2.3e7)),
+    (r"ssd300", ImageWork(convolution=4.03e10, streamed=1.1e8, kernels=450, parameters=2.3e7)),
 )
 """Networks, or their names in the catalogue, by what names of models contain; the first that matches."""
 

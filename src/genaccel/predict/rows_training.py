@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 from genaccel.predict.chips import Chip, published_chip
 from genaccel.predict.decoder import Decoder
+from genaccel.predict.memory_rows import training_bytes
 from genaccel.predict.published_models import find_decoder
+from genaccel.predict.recipes import ADAPTERS, recipe_of
 from genaccel.predict.rows import Cells, Question, Unpredictable, number_in, slug
 from genaccel.predict.training import TrainingStep
 
@@ -21,18 +24,6 @@ STACKS = {
     "huggingface/blog": "optimum-habana",
     "lambda": "lambda",
 }
-ADAPTERS = {
-    "lora",
-    "qlora",
-    "ia3",
-    "adalora",
-    "ln_tuning",
-    "vera",
-    "llama_adapter",
-    "dora",
-    "prompt_tuning",
-    "p_tuning",
-}
 TOP_LAYERS = 2
 """Layers that LLaMA-Adapter changes in optimum-habana's tests (--adapter_layers 2): nothing below goes backward."""
 EVALUATED = 384
@@ -45,6 +36,7 @@ def training_question(cells: Cells) -> Question:
     chip = published_chip(cells["device"])
     if chip is None:
         raise Unpredictable(f"the device {cells['device']} is not in the catalogue")
+    cells = {**cells, "notes": recipe_of(cells)}
     model, warnings = find_decoder(cells["model"], number_in(cells["params_b"]))
     step = _step(cells, chip, model, _stack(cells, chip))
     if "ablation: baseline" in cells["notes"]:
@@ -62,6 +54,8 @@ def _stack(cells: Cells, chip: Chip) -> str:
             return "transformers"
         if "compile" in cells["notes"]:
             return "optimum-habana-compile"
+        if "zero3" in cells.get("strategy", ""):
+            return "optimum-habana-zero3"
         return found + ("-eager" if re.search(r"LAZY_MODE=0|eager", cells["notes"]) else "")
     return "deepspeed" if found == "mlperf" and "zero3" in cells.get("strategy", "") else found
 
@@ -80,11 +74,11 @@ def _step(cells: Cells, chip: Chip, model: Decoder, stack: str) -> TrainingStep:
             context *= 2
     copies = max(1, cards // (tensor * pipeline * context))
     per_copy = max(batch / copies, 1e-6)
-    micro = _micro(notes, per_copy, pipeline, stack)
+    micro = _micro(cells, per_copy, pipeline, stack)
     precision = cells["precision"].lower()
     narrow = "fp8" in precision or unstated
     again = _checkpointing(cells, stack)
-    return TrainingStep(
+    step = TrainingStep(
         model=model,
         chip=chip,
         stack=stack,
@@ -108,6 +102,11 @@ def _step(cells: Cells, chip: Chip, model: Decoder, stack: str) -> TrainingStep:
         flash=not (stack.startswith("optimum-habana") and cells.get("flash_attention") == "no"),
         fewer_updates="optimizer in bwd" in notes,
     )
+    if stack == "torchtune" and step.lora:  # its recipes keep activations that fit, QLoRA's never do
+        method = cells["method"]
+        if method == "qlora" or training_bytes(step, notes, method) > chip.memory_bytes:
+            return replace(step, checkpointing=1.0)
+    return step
 
 
 def _length(cells: Cells) -> float:
@@ -136,14 +135,18 @@ def _size(kind: str, strategy: str) -> int:
     return int(found.group(1)) if found else 1
 
 
-def _micro(notes: str, per_copy: float, pipeline: int, stack: str) -> float:
+def _micro(cells: Cells, per_copy: float, pipeline: int, stack: str) -> float:
+    notes = cells["notes"]
     given = re.search(r"micro (\d+)", notes) or re.search(r"local batch (\d+)", notes)
     if given:
         return min(float(given.group(1)), per_copy)
     if pipeline > 1 or stack in ("mlperf", "megatron", "deepspeed"):
         return min(1.0, per_copy)
-    # The tests of optimum-habana compute up to 32 samples at once, and note when they accumulate.
-    return min(per_copy, 32.0 if stack.startswith("optimum-habana") else 16.0)
+    if stack.startswith("optimum-habana"):
+        # Its tests of adapters accumulate over two micro-batches, and over eight where activations are computed again.
+        adapts = cells.get("method", "") in ADAPTERS and int(number_in(cells["cards"]) or 1) > 1
+        return per_copy / ((8 if "checkpointing" in notes else 2) if adapts else 1)
+    return min(per_copy, 16.0)
 
 
 def _checkpointing(cells: Cells, stack: str) -> float:
@@ -156,7 +159,9 @@ def _checkpointing(cells: Cells, stack: str) -> float:
         return 0.5
     if "SAC" in notes:
         return 0.35
-    return 1.0 if stack == "deepspeed" or (stack == "torchtune" and cells["method"] in ADAPTERS) else 0.0
+    if stack == "torchtitan" and "-8b" in cells["model"].lower():  # the default of its file for this model
+        return 0.5
+    return 1.0 if stack == "deepspeed" else 0.0
 
 
 def _sharding(strategy: str, stack: str) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from genaccel.predict.answers import MODELS, model_of, seconds_of
+from genaccel.predict.answers import MODELS, errors_like, model_of, on_several, seconds_of
 from genaccel.predict.calibrate import problem_of, usable
 from genaccel.predict.constants import Corrections, corrections_of
 from genaccel.predict.fitting import Influence, Problem, linearize
@@ -84,6 +84,27 @@ def published_files() -> list[Path]:
     return [folder / name for name in ("training.csv", "inference.csv")]
 
 
+MAKERS = {"cdna": "AMD", "gaudi": "Gaudi"}
+
+
+def kind_of(row: Row) -> str:
+    """What of workload, maker and number of cards decides how well a row can be predicted."""
+    if row.question is None:
+        return "not predicted"
+    if row.memory:
+        return "peak memory"
+    asked = row.question.asked
+    maker = MAKERS.get(asked.key.family, "NVIDIA")
+    if row.workload == "serving":
+        return f"LLM inference, {maker}, {'several cards' if on_several(asked) else 'one card'}"
+    if row.workload == "imaging":
+        return "training of diffusion models and CNNs" if getattr(asked, "trains", False) else "diffusion inference"
+    if "bert" in row.cells["model"].lower():
+        return "BERT"
+    main = asked.key.device.startswith(("a100", "h100"))
+    return f"LLM training, {'A100 and H100' if main else maker if maker == 'Gaudi' else 'other cards'}"
+
+
 @dataclass
 class Known:
     """The published rows that a time model was fitted to, linearized at the stored constants."""
@@ -94,8 +115,12 @@ class Known:
 
     def without_group(self, group: str) -> Corrections:
         """The corrections as they would be had the fit never seen ``group``."""
-        rows = np.flatnonzero(self.problem.groups == group)
-        return self.problem.corrections(self.influence.without(rows))
+        left_out = self.problem.groups == group
+        found = self.problem.corrections(self.influence.without(np.flatnonzero(left_out)))
+        # A stack or device that only this group has was then never seen, and its interval has to say so.
+        seen = {name for key, out in zip(self.problem.keys, left_out, strict=True) if not out for name in key.names}
+        found.values = {name: vector for name, vector in found.values.items() if name in seen}
+        return found
 
 
 @cache
@@ -129,18 +154,19 @@ def validate(rows: Sequence[Row]) -> Validation:
             corrections = known.without_group(group) if fitted else known.corrections
             seconds = seconds_of([row.question.asked for row in members if row.question], corrections)
             found.verdicts += [
-                _verdict(name, row, float(s), corrections, fitted) for row, s in zip(members, seconds, strict=True)
+                _verdict(row, float(s), corrections, fitted) for row, s in zip(members, seconds, strict=True)
             ]
     return found
 
 
-def _verdict(workload: str, row: Row, seconds: float, corrections: Corrections, fitted: bool) -> Verdict:
+def _verdict(row: Row, seconds: float, corrections: Corrections, fitted: bool) -> Verdict:
     assert row.question is not None
     asked = row.question.asked
-    several = int(getattr(asked, "shards", getattr(asked, "cards", 1))) > 1
     approximate = bool(row.question.warnings)
     group = group_id(row.group) if fitted else None
-    interval: Interval = interval_for(workload, asked.key, several, corrections, None, group, approximate)
+    interval: Interval = interval_for(
+        errors_like(asked), asked.key, on_several(asked), corrections, None, group, approximate
+    )
     value = row.question.value(seconds)
     low, high = interval.around(value)
     basis = "; ".join((interval.basis, *row.question.warnings))
