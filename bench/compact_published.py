@@ -19,7 +19,7 @@ from genaccel.predict.rows import INFERENCE_COLUMNS, TRAINING_COLUMNS, read_tabl
 WORDS = re.compile(
     r"framework=[\w.-]+|micro \d+|grad_accum \d+|act_ckpt True|gradient checkpointing|full AC|op SAC|SAC|compile|"
     r"activation ckpt|optimizer in bwd|act offload|8bit|interleaved|local batch \d+|final samples [\d.]+|"
-    r"no-xformers|xformers|SUSPECT|placeholder|classification|ablation: baseline|ablation|chunked|PT_HPU_LAZY_MODE=0|eager|"
+    r"no-xformers|xformers|SUSPECT|placeholder|classification|ablation(?:: baseline)?|chunked|PT_HPU_LAZY_MODE=0|eager|"
     r"padded, not|batch per device|\d+xH\d+\w*|\d+xMI\d+\w*|x\d+_TRT|\d+xGH\w*"
 )
 FOLDER = Path(__file__).resolve().parents[1] / "src/genaccel/catalogue/published"

@@ -64,6 +64,7 @@ CLAIMS_HEAD = """# The study's claims, predicted
 
 Made by `genaccel validate --claims --to docs/claims.md`; do not edit. Ratios say how many times as fast. Predictions use the
 constants of the package, fitted on published rows; public pairs are rows that are alike in everything but what is compared.
+
 """
 
 

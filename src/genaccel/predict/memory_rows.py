@@ -60,7 +60,7 @@ def _state_bytes(step: TrainingStep, notes: str, method: str) -> tuple[float, fl
     if _paged(step, notes):  # recipe for one card: 8-bit moments that leave the card where they do not fit
         gradients, moments = 0.0, 2.0 * mine
         moments *= weights * mine + moments < 0.9 * step.chip.memory_bytes
-    if "optimizer in bwd" in notes or "act offload" in notes or "8bit" in notes:
+    if "optimizer in bwd" in notes:
         gradients = 0.0
     return weights * mine + gradients + moments, gradients if half else 0.0
 

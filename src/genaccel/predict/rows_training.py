@@ -151,9 +151,7 @@ def _micro(cells: Cells, per_copy: float, pipeline: int, stack: str) -> float:
 
 def _checkpointing(cells: Cells, stack: str) -> float:
     notes = cells["notes"]
-    if re.search(
-        r"act_ckpt True|gradient checkpointing|full AC|activation ckpt|optimizer in bwd|act offload|8bit", notes
-    ):
+    if re.search(r"act_ckpt True|gradient checkpointing|full AC|activation ckpt", notes):
         return 1.0
     if "op SAC" in notes:
         return 0.5

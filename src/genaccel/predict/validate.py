@@ -118,8 +118,8 @@ class Known:
         left_out = self.problem.groups == group
         found = self.problem.corrections(self.influence.without(np.flatnonzero(left_out)))
         # A stack or device that only this group has was then never seen, and its interval has to say so.
-        seen = {name for key, out in zip(self.problem.keys, left_out, strict=True) if not out for name in key.names}
-        found.values = {name: vector for name, vector in found.values.items() if name in seen}
+        seen = set(np.unique(self.problem.uses[self.problem.place[~left_out]]))
+        found.values = {name: found.values[name] for name, i in self.problem.index.items() if i in seen}
         return found
 
 
