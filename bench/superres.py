@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 ARMS = ("genaccel", "sr3", "regression", "diffusers")
-FACTOR, PATCH, MEMBERS = 4, 64, 8
+FACTOR, PATCH, MEMBERS = 4, 64, 4
 STEPS = (10, 50)
 SHOWN = ("crps", "power_mid_k", "power_high_k", "psnr", "ssim", "spread_skill")
 
@@ -41,7 +41,7 @@ def resolver_of(arm: str, info: Any) -> Any:
         if arm == "diffusers":
             assert resolver.regression is not None
             resolver.regression = peer_like(resolver.regression, 2, 2)
-            resolver.diffusion = peer_like(resolver.diffusion, 3, 1)
+            resolver.diffusion = peer_like(resolver.diffusion, 4, 1)
         return resolver
 
     class Regression(Resolver):

@@ -27,7 +27,7 @@ from genaccel.train.probing import Arithmetic
 
 INFO, WEIGHTS = RESOLVER_MARK, "model.safetensors"
 KIND = "genaccel superres"
-LAYOUT = 2  # 1 had no local scale
+LAYOUT = 3  # 1 had no local scale, 2 did not show it to the diffusion
 LOG_BOUNDS = math.log(0.01), math.log(10.0)  # of the local scale over the residual's typical size
 
 
@@ -54,7 +54,7 @@ class Resolver(nn.Module):
         self.info, self.process = info, find_process(info.process)
         size = find_size(info.size)
         self.regression = None if info.process == "sr3" else UNet(size, num_inputs=2, num_outputs=2)
-        self.diffusion = UNet(size, num_inputs=2 if self.regression is None else 3, num_outputs=1)
+        self.diffusion = UNet(size, num_inputs=2 if self.regression is None else 4, num_outputs=1)
         self.register_buffer("residual_scale", torch.ones(()))
 
     def enlarge(self, low: torch.Tensor) -> torch.Tensor:
@@ -67,6 +67,10 @@ class Resolver(nn.Module):
             return large, torch.ones_like(large)
         correction, size = self.regression(torch.zeros_like(large), large.new_zeros(len(large)), large).chunk(2, dim=1)
         return large + correction, self.residual_scale * size.clamp(*LOG_BOUNDS).exp()
+
+    def condition(self, large: torch.Tensor, mean: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
+        """What the diffusion is given: the mean, the detail that the regression added in units of the scale, and the scale."""
+        return torch.cat([mean, (mean - large) / scale, (scale / self.residual_scale).log()], dim=1)
 
     def forward(self, low: torch.Tensor, high: torch.Tensor, noise: Noise) -> torch.Tensor:
         """Loss of every map, [maps]: the mean's squared error, the scale's likelihood, and the diffusion's squared error.
@@ -81,7 +85,7 @@ class Resolver(nn.Module):
         likelihood = (error.detach() / size).square() / 2 + size.log()  # of a normal residual (Nix and Weigend 1994)
         regression = (error.square() + likelihood).flatten(1).mean(1)
         mean, scale = mean.detach(), scale.detach()
-        c = torch.cat([large, mean], dim=1)
+        c = self.condition(large, mean, scale)
         return regression + self.process.loss(self.diffusion, (high - mean) / scale, c, noise)
 
     @torch.no_grad()
@@ -91,7 +95,7 @@ class Resolver(nn.Module):
         mean, scale = self.regress(large)
         if self.regression is None:
             return self.process.sample(self.diffusion, noise, large, num_steps), mean
-        x = self.process.sample(self.diffusion, noise, torch.cat([large, mean], dim=1), num_steps)
+        x = self.process.sample(self.diffusion, noise, self.condition(large, mean, scale), num_steps)
         return mean + x * scale, mean
 
     @property
