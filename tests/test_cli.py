@@ -187,6 +187,7 @@ def test_an_interrupted_run_leaves_nothing_half_written(tmp_path, sent, code):
     _, err = process.communicate(timeout=60)
     assert process.returncode == code, err
     assert "Traceback" not in err
+    assert ("Interrupted; nothing half-written was left." in err) == (sent == signal.SIGINT)
     assert list(tmp_path.iterdir()) == []
 
 

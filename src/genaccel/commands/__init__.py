@@ -15,7 +15,9 @@ app = App(
     version=__version__,
     help_format="plaintext",
     default_parameter=Parameter(negative_iterable=()),
+    suppress_keyboard_interrupt=False,  # cli.main says what Ctrl-C left
 )
+app.meta.suppress_keyboard_interrupt = False
 Flat = Parameter(name="*")
 
 COMMANDS = {
