@@ -43,6 +43,7 @@ class AcceleratorFile:
     matrix_units: Entry | None = None
     vector_units: Entry | None = None
     link: Entry | None = None
+    meshed: bool = False
     host_link: Entry | None = None
     peak_flops: dict[str, Entry] = field(default_factory=dict)
     measured: dict[str, Entry] = field(default_factory=dict)
@@ -54,7 +55,8 @@ class Accelerator:
     """A card: its name, the runtime that drives it, and what is known about it. What is not is absent.
 
     ``peak_flops`` are dense, by dtype, in FLOP/s. ``link_bytes_per_second`` is what all links to other cards of a node
-    carry together in one direction, ``host_link_bytes_per_second`` that to the host. ``measured`` are rates that others
+    carry together in one direction (``meshed``: its share of them leads to each, none through a switch),
+    ``host_link_bytes_per_second`` is that to the host. ``measured`` are rates that others
     reached. ``figures`` has the provenance of every number, ``absent`` why one is missing, by the same names ("memory",
     "peak_flops.bf16"). ``device_names`` are what the runtime calls the card, maker left out. ``runtime`` is none where
     genaccel cannot run and only predicts.
@@ -79,6 +81,7 @@ class Accelerator:
     num_matrix_units: float | None = None
     num_vector_units: float | None = None
     link_bytes_per_second: float | None = None
+    meshed: bool = False
     host_link_bytes_per_second: float | None = None
     peak_flops: dict[str, float] = field(default_factory=dict)
     measured: dict[str, float] = field(default_factory=dict)

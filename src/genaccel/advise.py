@@ -17,6 +17,7 @@ from genaccel.hardware import accelerators, find_cluster
 from genaccel.predict.answers import features_of
 from genaccel.predict.chips import chip_for
 from genaccel.predict.evidence_rows import evidence_for
+from genaccel.predict.exchanges import messages
 from genaccel.predict.finetuning import (
     HEADROOM,
     Finetuning,
@@ -28,7 +29,7 @@ from genaccel.predict.finetuning import (
 from genaccel.predict.generating import Generating, predict_generating
 from genaccel.predict.prediction import Prediction
 from genaccel.predict.superresolving import Superresolving, predict_superresolving
-from genaccel.predict.training import TrainingStep, messages
+from genaccel.predict.training import TrainingStep
 from genaccel.shapes import find_shape
 
 Goal = Literal["fastest", "cheapest"]

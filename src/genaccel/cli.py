@@ -61,7 +61,9 @@ def main() -> None:
         console.fail(_usage_error(error))
         sys.exit(2)
     except KeyboardInterrupt:
-        console.note("Interrupted; nothing half-written was left.\nhint: Run it again: what was evaluated or saved is not done twice.")
+        console.note(
+            "Interrupted; nothing half-written was left.\nhint: Run it again: what was evaluated or saved is not done twice."
+        )
         sys.exit(130)
     except MemoryError:
         console.fail(UserError("The memory of this machine does not suffice.", "Use a smaller model or window."))

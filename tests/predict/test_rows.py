@@ -101,6 +101,29 @@ TORCHTUNE = {"source": "torchtune README", "model": "Llama-3.1-8B", "params_b": 
 TORCHTUNE |= {"precision": "bf16", "strategy": "single", "global_batch": "2", "metric": "peak_memory", "unit": "GiB"}
 
 
+def test_recipes_of_optimum_habana_are_read_as_its_files_say(table):
+    """Without the flash kernel its context parallelism is no exchange but shorter attention; adapters log every step."""
+    test = TUNED | {
+        "source": "optimum-habana test baseline", "device": "gaudi3", "model": "huggyllama/llama-7b", "params_b": "6.74",
+        "flash_attention": "no", "precision": "bf16", "metric": "train_samples_per_second", "unit": "samples/s", "notes": "",
+    }  # fmt: skip
+    shared = test | {"method": "lora", "strategy": "zero1+cp4", "seq_len": "2048", "global_batch": "64"}
+    adapted = shared | {"strategy": "ddp", "seq_len": "512", "global_batch": "256"}
+    narrow, full = adapted | {"precision": "fp8"}, adapted | {"method": "full"}
+    rows = read_rows(table(TRAINING_COLUMNS, shared, adapted, narrow, full, shared | {"flash_attention": "yes"}))
+    parts, adapted, narrow, full, whole = (row.question for row in rows)
+    assert (parts.asked.length, parts.asked.context, parts.asked.micro_batch, parts.asked.accumulation) == (
+        512,
+        1,
+        8,
+        4,
+    )
+    assert parts.value(2.0) == pytest.approx(32)  # of the 2,048 tokens that the row counts
+    assert adapted.value(2.0) == pytest.approx(128)
+    assert (whole.asked.length, whole.asked.context, whole.value(2.0)) == (2048, 4, pytest.approx(32))
+    assert [q.asked.watched for q in (parts, adapted, narrow, full)] == [True, True, False, False]
+
+
 def test_a_cumulative_ablation_has_what_earlier_rows_added(table):
     notes = "cumulative ablation: +optimizer in bwd"
     step = only(table, TRAINING_COLUMNS, **TORCHTUNE, device="A100", method="full", notes=notes).question.asked

@@ -120,12 +120,13 @@ def chip_of(card: Accelerator, cluster: Cluster | None = None) -> Chip:
     assumed = _published()["reference_peaks"].get(card.name, {})
     peaks = {**assumed, **card.peak_flops}
     inside = card.link_bytes_per_second or card.host_link_bytes_per_second or BETWEEN
-    links = Links(inside, _between(card.name), 8)
+    links = Links(inside, _between(card.name), 8, meshed=card.meshed)
     if cluster is not None:
         links = Links(
             cluster.intra_node_bytes_per_second_per_card or inside,
             cluster.inter_node_bytes_per_second_per_card or links.between,
             cluster.cards_per_node,
+            meshed=card.meshed,
         )
     elif card.runtime == "cpu":
         links = Links(

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 class Links:
     """What a card's links carry in one direction inside a node and between nodes, and how many cards a node has.
 
-    Where they were measured: ``gathering``, what they carry in gathers, if that is not what they carry in sums, and the
+    ``meshed``: each pair of cards in a node has links of its own, so that few cards share little of ``inside``, and any card
+    is one hop away. Where they were measured: ``gathering``, what they carry in gathers, if that is not what they carry in sums, and the
     seconds of a collective of next to nothing.
     """
 
@@ -19,6 +20,7 @@ class Links:
     cards_per_node: int = 8
     gathering: float | None = None
     seconds_to_meet: float = 0.0
+    meshed: bool = False
 
     def rate(self, cards: int, stride: int = 1) -> float:
         """Bytes per second of a card in a group of ``cards`` whose members are ``stride`` apart.
@@ -27,9 +29,15 @@ class Links:
         that fills nodes sees the rate of a whole node, as long as the links inside carry it.
         """
         if cards * stride <= self.cards_per_node:
-            return self.inside
+            return self.inside * ((cards - 1) / (self.cards_per_node - 1) if self.meshed and cards > 1 else 1.0)
         members = max(1, self.cards_per_node // stride)
         return min(self.inside, self.between * members)
+
+    def rounds(self, cards: int) -> float:
+        """What the latency of a collective grows with: the rounds of a tree, of which a mesh needs one."""
+        if self.meshed and 1 < cards <= self.cards_per_node:
+            return 1.0
+        return math.log2(cards)
 
 
 def all_reduce_bytes(size: float, cards: int) -> float:
@@ -40,8 +48,3 @@ def all_reduce_bytes(size: float, cards: int) -> float:
 def gather_bytes(size: float, cards: int) -> float:
     """A card sends this much in an all-gather or reduce-scatter of ``size`` bytes in all."""
     return size * (cards - 1) / cards
-
-
-def hops(cards: int) -> float:
-    """Rounds of a tree over so many cards: what the latency of a collective grows with."""
-    return math.log2(cards) if cards > 1 else 0.0

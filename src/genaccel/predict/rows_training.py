@@ -74,7 +74,7 @@ def _step(cells: Cells, chip: Chip, model: Decoder, stack: str) -> TrainingStep:
             context *= 2
     copies = max(1, cards // (tensor * pipeline * context))
     per_copy = max(batch / copies, 1e-6)
-    micro = _micro(cells, per_copy, pipeline, stack)
+    micro = _micro(cells, per_copy, pipeline, context, stack)
     precision = cells["precision"].lower()
     narrow = "fp8" in precision or unstated
     again = _checkpointing(cells, stack)
@@ -101,12 +101,22 @@ def _step(cells: Cells, chip: Chip, model: Decoder, stack: str) -> TrainingStep:
         head="classification" not in notes and "squad" not in cells["model"].lower(),
         flash=not (stack.startswith("optimum-habana") and cells.get("flash_attention") == "no"),
         fewer_updates="optimizer in bwd" in notes,
+        watched=stack.startswith("optimum-habana") and _watched(cells, model, stack),
     )
+    if stack.startswith("optimum-habana") and not step.flash:
+        # Its models exchange parts of a sequence inside the flash kernel alone: else each card attends to its own part.
+        return replace(step, length=length / context, context=1)
     if stack == "torchtune" and step.lora:  # its recipes keep activations that fit, QLoRA's never do
         method = cells["method"]
         if method == "qlora" or training_bytes(step, notes, method) > chip.memory_bytes:
             return replace(step, checkpointing=1.0)
     return step
+
+
+def _watched(cells: Cells, model: Decoder, stack: str) -> bool:
+    """Whether the recipe reads the loss of every step: --logging_steps 1, in those for adapters and TRL but two of them."""
+    logs = cells.get("method", "") in ADAPTERS or "TRL" in cells["notes"]
+    return logs and stack != "optimum-habana-compile" and not ("fp8" in cells["precision"] or model.num_experts)
 
 
 def _length(cells: Cells) -> float:
@@ -135,7 +145,7 @@ def _size(kind: str, strategy: str) -> int:
     return int(found.group(1)) if found else 1
 
 
-def _micro(cells: Cells, per_copy: float, pipeline: int, stack: str) -> float:
+def _micro(cells: Cells, per_copy: float, pipeline: int, context: int, stack: str) -> float:
     notes = cells["notes"]
     given = re.search(r"micro (\d+)", notes) or re.search(r"local batch (\d+)", notes)
     if given:
@@ -143,9 +153,10 @@ def _micro(cells: Cells, per_copy: float, pipeline: int, stack: str) -> float:
     if pipeline > 1 or stack in ("mlperf", "megatron", "deepspeed"):
         return min(1.0, per_copy)
     if stack.startswith("optimum-habana"):
-        # Its tests of adapters accumulate over two micro-batches, and over eight where activations are computed again.
+        # Its tests of adapters accumulate over two micro-batches, over eight where activations are computed again, and over
+        # four where cards share a sequence.
         adapts = cells.get("method", "") in ADAPTERS and int(number_in(cells["cards"]) or 1) > 1
-        return per_copy / ((8 if "checkpointing" in notes else 2) if adapts else 1)
+        return per_copy / ((8 if "checkpointing" in notes else 4 if context > 1 else 2) if adapts else 1)
     return min(per_copy, 16.0)
 
 
@@ -193,7 +204,7 @@ def _answer(cells: Cells, step: TrainingStep, warnings: tuple[str, ...]) -> Ques
         per_card = step.cards if "per_gpu" in metric or "/gpu" in unit else 1
         return Question(step, step.tokens / per_card, True, warnings)
     if "sample" in metric or "throughput" in metric or "sequence" in unit:
-        return Question(step, step.samples, True, warnings)
+        return Question(step, step.tokens / _length(cells), True, warnings)
     if "step" in metric and "time" in metric:
         return Question(step, 1e3 if unit.startswith("ms") else 1.0, False, warnings)
     raise Unpredictable(f"the metric {metric} is not known")

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from genaccel.predict.chips import Chip
-from genaccel.predict.communication import all_reduce_bytes, hops
+from genaccel.predict.communication import all_reduce_bytes
 from genaccel.predict.constants import Array, Constant, Key, TimeModel
 from genaccel.predict.decoder import Decoder
 from genaccel.predict.roofline import longer
@@ -155,7 +155,7 @@ def request_features(r: Request) -> dict[str, float]:
         "layers": model.num_layers * chip.seconds_to_start,
         "experts": float(experts),
         "rows": rows,
-        "collectives": 2.0 * model.num_layers * hops(r.shards),
+        "collectives": 2.0 * model.num_layers * chip.links.rounds(r.shards),
         "steps": float(r.new if r.asks == "request" else (1.0 if r.asks == "step" else 0.0)),
         "prefills": 0.0 if r.asks == "step" else 1.0,
         "serial": float(chip.serial),

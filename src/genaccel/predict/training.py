@@ -1,7 +1,6 @@
 """Time of an optimizer step of a decoder: products, attention, streaming, communication that nothing hides, updates.
 
-A sharding strategy decides what is sent: DDP sums gradients once a step; ZeRO-3 and FSDP gather every weight for each
-forward and backward pass and scatter every gradient. Computation hides what it can of that; tensor parallelism hides nothing.
+Computation hides what it can of what a strategy sends (``exchanges.py``); tensor parallelism hides nothing.
 """
 
 from __future__ import annotations
@@ -13,13 +12,18 @@ from math import log2
 import numpy as np
 
 from genaccel.predict.chips import Chip
-from genaccel.predict.communication import all_reduce_bytes, gather_bytes
 from genaccel.predict.constants import Array, Constant, Key, TimeModel
 from genaccel.predict.decoder import Decoder
+from genaccel.predict.exchanges import (
+    context_bytes,
+    data_seconds,
+    messages,
+    shards_optimizer,
+    tensor_bytes,
+    unhidden_share,
+)
 from genaccel.predict.roofline import exposed, longer
 
-SHARDED = ("fsdp", "zero3")
-"""Strategies that shard weights; ``fsdp-grad`` keeps them between forward and backward."""
 ADAPTER_SHARE = 0.003
 """Of the weights that LoRA trains, when its rank is not known."""
 
@@ -31,7 +35,8 @@ class TrainingStep:
     ``checkpointing`` is the share of the forward pass that is computed again; ``lora`` that the weights are frozen;
     ``casts`` that weights are kept in fp32 and cast in every micro-batch;
     ``head`` that tokens are scored over the vocabulary. ``trained_share`` of the weights is updated, where that is known;
-    ``backward_share`` of the layers goes backward: what lies below all that is trained does not.
+    ``watched``: the loss of every step is read before the next one is built, where a step is built before it runs (Gaudi's lazy
+    mode), so that the card waits. ``backward_share`` of the layers goes backward: what lies below all that is trained does not.
     """
 
     model: Decoder
@@ -55,6 +60,7 @@ class TrainingStep:
     head: bool = True
     flash: bool = True
     fewer_updates: bool = False
+    watched: bool = False
     trained_share: float | None = None
     backward_share: float = 1.0
 
@@ -118,8 +124,8 @@ def step_features(t: TrainingStep) -> dict[str, float]:
     streamed = model.num_layers * t.element * (22 * model.hidden_size + (8 if model.gated_mlp else 6) * model.mlp_width)
     scored = 6 * t.element * model.vocab_size if t.head else 0
     mine = model.num_weights / (t.tensor * t.pipeline)
-    updates = t.trained / (t.tensor * t.pipeline) / (t.copies * t.context if _shards_optimizer(t) else 1)
-    scores = 0.0 if t.flash else 4.0 * t.samples / t.cards * t._pairs * model.num_heads * model.num_layers
+    updates = t.trained / (t.tensor * t.pipeline) / (t.copies * t.context if shards_optimizer(t) else 1)
+    scores = 0.0 if t.flash else t.samples / t.cards * _score_bytes(t)
     width = model.hidden_size / t.tensor
     return {
         "products": passes * tokens * model.layer_weights_per_token / peak,
@@ -140,11 +146,12 @@ def step_features(t: TrainingStep) -> dict[str, float]:
         * (1 + 0.35 * t.checkpointing)
         * _experts(model)
         * chip.seconds_to_start,
-        "data_wire": _data_seconds(t, mine),
+        "built": t.watched * model.num_layers / t.pipeline * (1 + 2 * t.backward_share) / 3,
+        "data_wire": data_seconds(t, mine),
         "meetings": messages(t) * chip.links.seconds_to_meet,
-        "first_wire": _unhidden_share(t),
-        "model_wire": _tensor_bytes(t) / chip.links.rate(t.tensor)
-        + _context_bytes(t) / chip.links.rate(t.context, t.tensor),
+        "first_wire": unhidden_share(t),
+        "model_wire": tensor_bytes(t) / chip.links.rate(t.tensor)
+        + context_bytes(t) / chip.links.rate(t.context, t.tensor),
         "bubble": _bubble(t),
         "nodes": log2(max(1.0, t.cards / chip.links.cards_per_node)),
         "width": width,
@@ -154,79 +161,19 @@ def step_features(t: TrainingStep) -> dict[str, float]:
     }
 
 
+def _score_bytes(t: TrainingStep) -> float:
+    """Moved for a sequence's attention scores when no kernel keeps them on the chip, masked ones too.
+
+    They are written and read by the products around a softmax that reads and writes them once: four passes forward, seven
+    backward.
+    """
+    passes = 4 * (1 + t.checkpointing) + 7 * t.backward_share
+    return passes * t.element * t.model.num_heads * t.model.num_layers * t.length**2
+
+
 def _experts(model: Decoder) -> float:
     """Kernels that a layer starts, relative to a dense one."""
     return 1.0 + 0.5 * model.num_experts / 8
-
-
-def _shards_optimizer(t: TrainingStep) -> bool:
-    return t.strategy.startswith(("fsdp", "zero", "megatron"))
-
-
-def _data_seconds(t: TrainingStep, mine: float) -> float:
-    """For what a card sends to those that see other data, ``mine`` being the weights that it would hold unsharded."""
-    cards, links = t.copies * t.context, t.chip.links
-    rate = links.rate(cards, t.tensor)
-    gathering = links.gathering or rate
-    gradients = t.element * mine * t.trained / t.model.num_weights
-    if t.strategy == "ddp" and t.casts:
-        gradients *= 2  # of weights in fp32
-    if t.strategy.startswith("fsdp") or t.strategy == "zero3":
-        gathers = 1 if t.strategy == "fsdp-grad" else 2
-        gathered, summed = gather_bytes(gathers * t.element * mine, cards), gather_bytes(gradients, cards)
-        return t.accumulation * (gathered / gathering + summed / rate)
-    if t.strategy.startswith("zero"):
-        return t.accumulation * gather_bytes(gradients, cards) / rate + gather_bytes(gradients, cards) / gathering
-    return all_reduce_bytes(gradients, cards) / rate
-
-
-def _unhidden_share(t: TrainingStep) -> float:
-    """Of what is sent for the data: nothing is computed while the first layer's weights are gathered, or updated ones."""
-    if t.strategy.startswith("fsdp") or t.strategy == "zero3":
-        return 1.0 / t.model.num_layers
-    # ZeRO-1 and -2 gather the updated weights when there is nothing left to compute in the step.
-    return 1.0 / (t.accumulation + 1) if t.strategy.startswith("zero") else 0.0
-
-
-def messages(t: TrainingStep) -> float:
-    """Collectives of a step, each of which has to start, whatever its size.
-
-    DDP has buckets of 25 MB, ZeRO gathers as well what it reduces, FSDP and ZeRO-3 gather and reduce every layer.
-    """
-    gradients = t.element * t.trained
-    if t.copies * t.context == 1:
-        return 0.0
-    if t.strategy.startswith("fsdp") or t.strategy == "zero3":
-        return 3.0 * t.model.num_layers * t.accumulation
-    buckets = max(1.0, gradients / 25e6)
-    return buckets * (1 + t.accumulation) if t.strategy.startswith("zero") else buckets
-
-
-def _tensor_bytes(t: TrainingStep) -> float:
-    """Sums of activations over tensor-parallel cards: two a layer forward, two backward, two when computed again."""
-    if t.tensor == 1:
-        return 0.0
-    tokens = t.samples / t.copies * t.length / t.context
-    sums = (4 + 2 * (t.checkpointing >= 1)) * t.model.num_layers / t.pipeline
-    return sums * all_reduce_bytes(t.element * tokens * t.model.hidden_size, t.tensor)
-
-
-def _context_bytes(t: TrainingStep) -> float:
-    """Keys and values that go round the cards which share a sequence; attention hides two thirds of it."""
-    if t.context == 1:
-        return 0.0
-    tokens = t.samples / t.copies * t.length / t.context
-    return (
-        0.3
-        * 3
-        * t.model.num_layers
-        * tokens
-        * (t.context - 1)
-        * 2
-        * t.element
-        * t.model.num_kv_heads
-        * t.model.head_dim
-    )
 
 
 def _bubble(t: TrainingStep) -> float:
@@ -241,6 +188,7 @@ CONSTANTS = (
     Constant("width", 250.0, 1.0, "hidden size at which products lose half: small matrices fill a chip badly", 10.0),
     Constant("narrow", 0.85, 0.5, "what is left of the gain of 8-bit products after scaling and casting"),
     Constant("layer", 4e-4, 1.0, "seconds in which the host starts a layer's kernels, forward and backward", 250.0),
+    Constant("build", 3e-3, 1.0, "seconds in which the host builds the graph of a layer while the card waits"),
     Constant("compile", 1.1, 0.5, "gain in streaming when a compiler fuses kernels"),
     Constant("link", 0.7, 0.5, "share of the links' rate that collectives reach", 1.0),
     Constant("hide", 0.8, 0.5, "share of the computation's time that can hide communication"),
@@ -256,6 +204,7 @@ FEATURES = (
     "cast",
     "update",
     "layers",
+    "built",
     "data_wire",
     "first_wire",
     "model_wire",
@@ -291,7 +240,7 @@ def _parts(c: Mapping[str, Array], f: Mapping[str, Array]) -> dict[str, Array]:
         "output head": head,
         "attention": attention,
         "streaming": streaming,
-        "host": computed - card + c["step"],
+        "host": computed - card + c["step"] + f["built"] * c["build"],
         "pipeline bubble": computed * f["bubble"],
         "waiting for nodes": computed * (1 + f["bubble"]) * c["nodes"] * f["nodes"],
         "communication": shown + f["model_wire"] / c["link"],
