@@ -40,8 +40,8 @@ def resolver_of(arm: str, info: Any) -> Any:
         resolver = Resolver(info)
         if arm == "diffusers":
             assert resolver.regression is not None
-            resolver.regression = peer_like(resolver.regression, 2, 2)
-            resolver.diffusion = peer_like(resolver.diffusion, 4, 1)
+            resolver.regression = peer_like(resolver.regression)
+            resolver.diffusion = peer_like(resolver.diffusion)
         return resolver
 
     class Regression(Resolver):
@@ -61,11 +61,15 @@ def resolver_of(arm: str, info: Any) -> Any:
     return resolver
 
 
-def peer_like(network: Any, inputs: int, outputs: int) -> Any:
-    """diffusers' UNet2DModel at full resolution, as wide as makes its parameters most like those of ``network``."""
+def peer_like(network: Any) -> Any:
+    """diffusers' UNet2DModel at full resolution for the same maps, as wide as makes its parameters most like ``network``'s."""
     import torch
     from diffusers import UNet2DModel
     from torch import nn
+
+    from genaccel.superres.network import FOLD
+
+    inputs, outputs = (n // FOLD**2 for n in (network.first.in_channels, network.last.out_channels))
 
     def made(width: int) -> Any:
         return UNet2DModel(
