@@ -70,6 +70,39 @@ def test_a_loss_that_is_no_number_stops_before_the_update(tiny_llama, tmp_path):
     assert read_progress(checkpoints_in(tmp_path)[-1]).step == 2
 
 
+class Overflowing(RandomTokens):
+    """The gradients of step 1 are larger than fp16's scale allows."""
+
+    def micro_batches(self, step):
+        self.__dict__["now"] = step
+        return super().micro_batches(step)
+
+    def loss_sum(self, model, batch):
+        return super().loss_sum(model, batch) * (1e30 if self.__dict__["now"] == 1 else 1.0)
+
+
+def test_fp16_goes_on_with_its_loss_scale_and_counts_what_it_updated(tiny_llama, tmp_path):
+    def overflowing(**config):
+        return made(tiny_llama, 5, Overflowing(258, 4, 4), precision="fp16", **config)
+
+    whole, first = overflowing(), overflowing(checkpoints=tmp_path)
+    train(whole)
+    told = iter([False, False, True])
+    first.told_to_end = lambda: next(told)
+    train(first)
+    assert first.engine.updates == read_progress(checkpoints_in(tmp_path)[-1]).updates == 2  # of three steps
+    second = overflowing(checkpoints=tmp_path)
+    path, progress = second.checkpoints.latest()
+    second.checkpoints.load(path, progress, second.engine)
+    second.first_step, second.losses = progress.step, list(progress.losses)
+    train(second)
+    assert second.losses == whole.losses
+    assert second.engine.scaler.get_scale() == whole.engine.scaler.get_scale() == 2**15
+    assert second.engine.scaler.state_dict() == whole.engine.scaler.state_dict()
+    for (name, a), (_, b) in zip(whole.engine.whole_weights(), second.engine.whole_weights(), strict=True):
+        assert torch.equal(a, b), name
+
+
 def test_told_to_end_it_saves_and_a_second_run_goes_on(tiny_llama, tmp_path):
     whole = made(tiny_llama, 6)
     train(whole)

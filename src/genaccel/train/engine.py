@@ -17,6 +17,7 @@ from torch import nn
 from genaccel.devices import Device
 from genaccel.train.config import TrainConfig
 
+LOSS_SCALE = "optimizer.loss_scale"
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 BETAS, EPSILON = (0.9, 0.999), 1e-8
 
@@ -101,16 +102,21 @@ class Engine:
         norm = nn.utils.clip_grad_norm_(parameters, self.config.clip or float("inf"))
         if self.scaler is None:
             self.optimizer.step()
+            self.updates += 1
         else:
+            before = self.scaler.get_scale()
             self.scaler.step(self.optimizer)
             self.scaler.update()
+            self.updates += self.scaler.get_scale() >= before  # it falls where gradients overflowed: no update then
         self.optimizer.zero_grad(set_to_none=True)
-        self.updates += 1
         return float(whole(norm))
 
     def tensors(self) -> dict[str, torch.Tensor]:
-        """The parameters and moments themselves, not copies."""
+        """The parameters and moments themselves, not copies, and fp16's loss scale with the steps since it last changed."""
         found = {}
+        if self.scaler is not None:
+            scale = self.scaler.state_dict()
+            found[LOSS_SCALE] = torch.tensor([scale["scale"], scale["_growth_tracker"]], dtype=torch.float64)
         for name, parameter in trained(self.module).items():
             found[f"model.{name}"] = parameter.detach()
             state = self.optimizer.state[parameter]
@@ -121,9 +127,12 @@ class Engine:
             state.setdefault("step", torch.zeros((), dtype=torch.float32, device=parameter.device))
         return found
 
-    def load(self, tensors: dict[str, torch.Tensor], updates: int) -> None:  # noqa: ARG002
-        """The tensors were filled in place; what is left is the number of updates."""
+    def load(self, tensors: dict[str, torch.Tensor], updates: int) -> None:
+        """Parameters and moments were filled in place; what is left is the number of updates and the loss scale."""
         self.updates = updates
+        if self.scaler is not None:
+            scale, unchanged = tensors[LOSS_SCALE].tolist()
+            self.scaler.load_state_dict(self.scaler.state_dict() | {"scale": scale, "_growth_tracker": int(unchanged)})
         for state in self.optimizer.state.values():
             state["step"].fill_(updates)
 
