@@ -26,7 +26,7 @@ from typing import Any
 ARMS = ("genaccel", "sr3", "regression", "diffusers")
 FACTOR, PATCH, MEMBERS = 4, 64, 4
 STEPS = (10, 50)
-SHOWN = ("crps", "power_mid_k", "power_high_k", "psnr", "ssim", "spread_skill")
+SHOWN = ("crps", "power_mid_k", "power_high_k", "median_high_k", "psnr", "ssim", "spread_skill")
 
 
 def resolver_of(arm: str, info: Any) -> Any:
@@ -168,8 +168,11 @@ def one(args: argparse.Namespace) -> dict[str, Any]:
 
 def judged_on(args: argparse.Namespace, module: Any, held_out: Any) -> dict[str, Any]:
     """Figures by number of evaluations, on the held-out map cut into patches."""
-    from genaccel.superres.evaluation import figures_of, judge_maps, write_pictures
+    import numpy as np
+
+    from genaccel.superres.evaluation import BANDS, figures_of, judge_maps, write_pictures
     from genaccel.superres.maps import cropped
+    from genaccel.superres.quality import band_power
 
     height, width = held_out.shape
     crops = [cropped(held_out, y, x, PATCH, PATCH) for y in range(0, height, PATCH) for x in range(0, width, PATCH)]
@@ -179,8 +182,17 @@ def judged_on(args: argparse.Namespace, module: Any, held_out: Any) -> dict[str,
         start = time.process_time()
         judged = judge_maps(module, crops, MEMBERS if args.arm != "regression" else 1, steps, args.seed)
         brightness = module.info.brightness
-        figures = {f.name: f.value for f in figures_of(judged, brightness, "")}
-        found[str(steps)] = figures | {"judge_cpu_seconds": time.process_time() - start}
+        figures = figures_of(judged, brightness, "")
+        truths = [band_power(brightness.forward(j.truth.values), *BANDS["high"]) for j in judged]
+        # A sample is a patch's power over the mean patch's truth: here it is over the truth of its own.
+        own = np.mean(truths) / np.array(truths)
+        medians = {
+            f.name.replace("power", "median"): float(np.median(f.samples * own))
+            for f in figures
+            if f.name.endswith("power_high_k")
+        }
+        found[str(steps)] = {f.name: f.value for f in figures} | medians
+        found[str(steps)]["judge_cpu_seconds"] = time.process_time() - start
         if args.arm == "genaccel" and steps == STEPS[0]:
             write_pictures(args.output / f"pictures-{args.seed}.png", judged, brightness)
     return found
@@ -213,6 +225,7 @@ def report(args: argparse.Namespace) -> str:
         "CRPS",
         "P(k) mid",
         "P(k) high",
+        "its median patch",
         "PSNR, dB",
         "SSIM",
         "spread/skill",

@@ -38,13 +38,13 @@ QUALITY = (
         "power, mid k",
         "power_mid_k",
         "{:.3g}",
-        "power over the truth's between 0.125 and 0.25 cycles a pixel; 1 is right",
+        "mean power over the truth's between 0.125 and 0.25 cycles a pixel; 1 is right",
     ),
     (
         "power, high k",
         "power_high_k",
         "{:.3g}",
-        "power over the truth's between 0.25 and 0.5 cycles a pixel; 1 is right",
+        "mean power over the truth's between 0.25 and 0.5 cycles a pixel; 1 is right",
     ),
     ("gradient", "gradient_ratio", "{:.3f}", "mean gradient over the truth's; 1 is right, under it is blurred"),
     ("Wasserstein", "wasserstein", "{:.4f}", "distance of the one-point distributions; less is better"),
@@ -138,7 +138,7 @@ def _spectra(record: Record) -> Iterator[Picture]:
     series = {name: [float(x) for x in found[name]] for name, _, _ in SERIES if name in found}
     if not series or any(len(v) != len(k) or not all(map(_positive, v)) for v in series.values()):
         raise ValueError("a spectrum is torn")
-    note = "Power over the truth's at each scale, mean over the test maps: 1 is right, below it small scales are blurred away."
+    note = "Mean power of the test maps over the truth's at each scale: 1 is right, below it small scales are blurred away."
     yield Picture(f"Power spectrum, {record.label}", record, (note,), draw_spectra(record.label, k, series))
 
 

@@ -59,12 +59,19 @@ def judge_maps(
 
 
 def figures_of(judged: Sequence[Judged], brightness: Brightness, protocol: str) -> list[Figure]:
-    """Quality of every method, mean over maps, in standardized brightness but for the flux error."""
+    """Quality of every method, mean over maps, in standardized brightness but for the flux error.
+
+    Power is that of the members over the truth's, both summed over all maps; a map's sample is over the mean map's truth.
+    """
     found = []
+    whole = {
+        f"power_{name}_k": np.mean([quality.band_power(brightness.forward(j.truth.values), *band) for j in judged])
+        for name, band in BANDS.items()
+    }
     for method in METHODS:
         rows = [_scores(j, method, brightness) for j in judged]
         for name in rows[0]:
-            values = [row[name] for row in rows]
+            values = [row[name] / float(whole.get(name, 1.0)) for row in rows]
             unit = {"psnr": "dB"}.get(name, "")
             how = f"{method}, mean over {len(rows)} maps, {protocol}"
             found.append(Figure(f"{method}_{name}", float(np.mean(values)), unit, "measured", how, tuple(values)))
@@ -88,8 +95,8 @@ def _scores(judged: Judged, method: str, brightness: Brightness) -> dict[str, fl
         "gradient_ratio": quality.gradient_ratio(one, truth),
         "flux_error": abs(quality.flux_error(flux, truth_flux)),
     }
-    for name, (low, high) in BANDS.items():
-        scores[f"power_{name}_k"] = quality.power_ratio(one, truth, low, high)
+    for name, band in BANDS.items():
+        scores[f"power_{name}_k"] = float(np.mean([quality.band_power(member, *band) for member in bright]))
     if method == "diffusion" and len(members) > 1:
         scores["spread_skill"] = quality.spread_skill(bright, truth)
     return scores
@@ -136,7 +143,7 @@ def write_pictures(path: Path, judged: Sequence[Judged], brightness: Brightness)
 
 
 def _spectra(axes: Any, judged: Sequence[Judged], brightness: Brightness) -> None:
-    """Power over the truth's by wavenumber, mean over maps: 1 is right."""
+    """Mean power over the truth's by wavenumber: 1 is right."""
     found = spectra_of(judged, brightness)
     k = found.pop("k")
     for (label, ratios), marker in zip(found.items(), "s^o", strict=True):

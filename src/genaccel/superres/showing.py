@@ -25,18 +25,16 @@ SERIES: dict[str, Callable[[Judged], np.ndarray]] = {
 
 
 def spectra_of(judged: Sequence[Judged], brightness: Brightness) -> dict[str, list[float]]:
-    """Power over the truth's (1 is right) by wavenumber ``k`` in cycles per pixel, mean over the maps of one size."""
+    """Mean power over the truth's (1 is right) by wavenumber ``k`` in cycles per pixel, of the maps of one size."""
     same = [one for one in judged if one.truth.shape == judged[0].truth.shape]
-    k, _ = quality.power_spectrum(brightness.forward(same[0].truth.values))
-    found = {"k": [float(x) for x in k]}
-    for name, pick in SERIES.items():
-        ratios = [
-            quality.power_spectrum(brightness.forward(pick(one)))[1]
-            / quality.power_spectrum(brightness.forward(one.truth.values))[1]
-            for one in same
-        ]
-        found[name] = [float(x) for x in np.mean(ratios, axis=0)]
-    return found
+
+    def mean_power(pick: Callable[[Judged], np.ndarray]) -> np.ndarray:
+        return np.mean([quality.power_spectrum(brightness.forward(pick(one)))[1] for one in same], axis=0)
+
+    k, _ = quality.power_spectrum(same[0].truth.values)
+    truth = mean_power(lambda one: one.truth.values)
+    ratios = {name: mean_power(pick) / truth for name, pick in SERIES.items()}
+    return {name: [float(x) for x in values] for name, values in ({"k": k} | ratios).items()}
 
 
 def pictures_of(judged: Sequence[Judged], brightness: Brightness) -> list[dict[str, Any]]:
