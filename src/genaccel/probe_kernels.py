@@ -1,4 +1,5 @@
-"""What a model's kernels reach beside square products: attention, convolutions, weights that one token reads, their start.
+"""What a model's kernels reach beside square products: attention, convolutions, what is between them, weights that one token
+reads, their start.
 
 All in fp32, which every device computes in, forward and backward where a training step has both.
 """
@@ -19,11 +20,12 @@ if TYPE_CHECKING:
 HEADS, LENGTH, HEAD_DIM = 8, 512, 64
 CHANNELS, SIDE, IMAGES = 64, 32, 16
 WIDTH, FEW, MORE = 1024, 4, 32
+TOKENS, HIDDEN, MLP = 512, 768, 2048
 STARTS = 500
 
 
 def kernel_figures(device: Device, weights_bytes: int) -> list[Found]:
-    """FLOP/s of causal attention and of a convolution, bytes per second of weights read for one token, seconds of a start.
+    """FLOP/s of causal attention and of a convolution, bytes per second between products and of weights, seconds of a start.
 
     ``weights_bytes`` are more than any cache holds.
     """
@@ -32,6 +34,7 @@ def kernel_figures(device: Device, weights_bytes: int) -> list[Found]:
     return [
         _rate("attention_fp32", device, _attention(place), f"causal, {HEADS} heads of {HEAD_DIM}, {LENGTH} tokens"),
         _rate("convolution_fp32", device, _convolution(place), f"3x3, {CHANNELS} channels, {IMAGES} x {SIDE}^2"),
+        _between(device),
         *_weights(device, weights_bytes),
         Found("kernel_start", starts.median, "s", starts, f"an addition of 8 numbers, {STARTS} in a row"),
     ]
@@ -66,6 +69,35 @@ def _convolution(place: torch.device) -> tuple[Callable[[], object], float]:
     parameters = (x, *layer.parameters())
     ones = torch.ones_like(layer(x))
     return lambda: torch.autograd.grad(layer(x), parameters, ones), 3.0 * 2 * 9 * CHANNELS**2 * SIDE**2 * IMAGES
+
+
+def _between(device: Device) -> Found:
+    """Norms, rotation, activations and sums of a decoder layer, as bytes per second of 14 hidden and 6 MLP rows a token.
+
+    That is how the time models count them; most of it stays in caches and some of it computes, so that it is no share of the
+    memory's bandwidth which another processor would have, too.
+    """
+    import torch
+    import torch.nn.functional as F
+
+    place = device.torch_device()
+    x, cosine, sine = (torch.randn(TOKENS, HIDDEN, device=place) for _ in range(3))
+    gate, up = (torch.randn(TOKENS, MLP, device=place) for _ in range(2))
+    gain = torch.ones(HIDDEN, device=place)
+
+    def norm(x: torch.Tensor) -> torch.Tensor:
+        return gain * (x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-5))
+
+    def run() -> object:
+        first = norm(x)
+        half = first.chunk(2, dim=-1)
+        rotated = first * cosine + torch.cat((-half[1], half[0]), dim=-1) * sine
+        summed = x + rotated
+        return summed + norm(summed), F.silu(gate) * up
+
+    samples = repeat(run, device, num_repeats=15)
+    moved = 4.0 * TOKENS * (14 * HIDDEN + 6 * MLP)
+    return Found("elementwise", moved / samples.median, "B/s", samples, f"{TOKENS} tokens of {HIDDEN} and {MLP}, fp32")
 
 
 def _weights(device: Device, num_bytes: int) -> list[Found]:

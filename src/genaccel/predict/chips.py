@@ -23,7 +23,7 @@ SUBSTITUTES = {"bf16": ("fp16",), "fp16": ("bf16",), "tf32": ("fp32",), "int8": 
 """What a published row that does not say exactly may have meant."""
 MEASURED = "measured"
 """The family of cards whose rates are what kernels reached, not what was specified: a probe's."""
-SHARES = {"attention": 0.4, "convolution": 0.95, "weights_read": 0.8, "weights_packed": 0.3}
+SHARES = {"attention": 0.4, "convolution": 0.95, "elementwise": 0.17, "weights_read": 0.8, "weights_packed": 0.3}
 """Of the rate of products and of the memory, for a probe's file that does not have these rates: AVX2, torch 2.13, fp32."""
 START_SECONDS = 4e-6
 """The same for starting a kernel."""
@@ -58,6 +58,13 @@ class Chip:
     def seconds_to_start(self) -> float:
         """What one kernel costs the host where that was measured; else 1: the time models have seconds of their own."""
         return self.reached.get("kernel_start", START_SECONDS) if self.family == MEASURED else 1.0
+
+    @property
+    def elementwise_rate(self) -> float:
+        """Bytes per second between matrix products; of other cards the memory's, of which a constant is the share."""
+        if self.family != MEASURED:
+            return self.memory_bytes_per_second
+        return self.reached.get("elementwise", SHARES["elementwise"] * self.memory_bytes_per_second)
 
     def weights_rate(self, rows: float) -> float:
         """Bytes per second with which weights are read that so many rows are multiplied with."""
@@ -100,7 +107,7 @@ class Chip:
         )
 
 
-DIVIDED = ("matmul", "attention", "convolution", "weights", "triad", "copy")
+DIVIDED = ("matmul", "attention", "convolution", "elementwise", "weights", "triad", "copy")
 """Rates that processes of one machine share; what they send each other was measured between them."""
 
 

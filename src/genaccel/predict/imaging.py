@@ -94,7 +94,7 @@ def drawing_features(d: Drawing) -> dict[str, float]:
 
 
 CONSTANTS = (
-    Constant("convolution", 0.45, 0.6, "share of the peak that convolutions reach", 1.0),
+    Constant("convolution", 0.45, 0.6, "share of the peak that convolutions reach", 0.85),
     Constant("matrix", 0.65, 0.6, "share of the peak that matrix products reach", 0.9),
     Constant("attention", 0.35, 0.8, "share of the peak that attention reaches", 1.0),
     Constant("stream", 0.5, 0.6, "share of the memory bandwidth between kernels", 0.4),

@@ -118,9 +118,8 @@ def request_features(r: Request) -> dict[str, float]:
     attends = chip.rate("attention", FORMATS[r.weights[0][0]].arithmetic if wide else "bf16")
     arithmetic = sum(share / chip.peak(FORMATS[name].arithmetic, r.lenient) for name, share in r.weights)
     widened = sum(share for name, share in r.weights if FORMATS[name].widens)
-    streamed = (
-        (4.0 if wide else 2.0) * model.num_layers * (14 * model.hidden_size + 6 * model.mlp_width / r.shards) / rate
-    )
+    streamed = (4.0 if wide else 2.0) * model.num_layers * (14 * model.hidden_size + 6 * model.mlp_width / r.shards)
+    streamed /= chip.elementwise_rate
     head = model.head_weights
     context = model.looked_back(r.prompt + r.new / 2)
     cached = rows * context
@@ -171,7 +170,7 @@ CONSTANTS = (
         "heads", 0.05, 1.5, "cost of a query head that shares its keys, as a share of reading keys of its own", 1.0
     ),
     Constant("attention", 0.3, 0.6, "share of the peak that attention among prompt tokens reaches", 1.0),
-    Constant("stream", 0.8, 0.6, "share of the memory bandwidth in norms, activations and sums", 0.17),
+    Constant("stream", 0.8, 0.6, "share of the memory bandwidth in norms, activations and sums", 1.0),
     Constant("step", 1e-3, 1.5, "seconds of a step that do not depend on its size"),
     Constant("layer", 25e-6, 1.0, "seconds of starting a layer's kernels", 250.0),
     Constant("sequence", 1e-5, 1.5, "seconds of a sequence in a step: scheduling, sampling, text"),

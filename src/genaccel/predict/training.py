@@ -136,7 +136,7 @@ def step_features(t: TrainingStep) -> dict[str, float]:
         * model.attention_flops(t.samples * t._pairs)
         / t.cards
         / attends,
-        "streamed": (tokens * (streamed * (1 + 0.35 * t.checkpointing) + scored) + scores) / rate,
+        "streamed": (tokens * (streamed * (1 + 0.35 * t.checkpointing) + scored) + scores) / chip.elementwise_rate,
         "packed": (2 if t.lora else 3) * t.element * mine * t.accumulation / chip.weights_rate(t.length)
         if chip.serial
         else 0.0,
@@ -191,7 +191,7 @@ def _bubble(t: TrainingStep) -> float:
 CONSTANTS = (
     Constant("matrix", 0.75, 0.5, "share of the peak that large matrix products reach", 0.9),
     Constant("attention", 0.4, 0.8, "share of the peak that attention reaches, forward and backward", 1.0),
-    Constant("stream", 0.5, 0.6, "share of the memory bandwidth in norms, activations, sums and losses", 0.17),
+    Constant("stream", 0.5, 0.6, "share of the memory bandwidth in norms, activations, sums and losses", 1.0),
     Constant("width", 250.0, 1.0, "hidden size at which products lose half: small matrices fill a chip badly", 10.0),
     Constant("narrow", 0.85, 0.5, "what is left of the gain of 8-bit products after scaling and casting"),
     Constant(

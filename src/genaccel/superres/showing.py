@@ -29,7 +29,7 @@ def spectra_of(judged: Sequence[Judged], brightness: Brightness) -> dict[str, li
     same = [one for one in judged if one.truth.shape == judged[0].truth.shape]
 
     def mean_power(pick: Callable[[Judged], np.ndarray]) -> np.ndarray:
-        return np.mean([quality.power_spectrum(brightness.forward(pick(one)))[1] for one in same], axis=0)
+        return np.asarray(np.mean([quality.power_spectrum(brightness.forward(pick(one)))[1] for one in same], axis=0))
 
     k, _ = quality.power_spectrum(same[0].truth.values)
     truth = mean_power(lambda one: one.truth.values)
