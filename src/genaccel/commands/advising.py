@@ -180,9 +180,12 @@ def _show(result: Ranking, what: str) -> None:
         rows = [[str(place), *_advice(a, shown)] for place, a in enumerate(result.ranked, 1)]
         names = [c.replace("activation_checkpointing", "recompute").replace("_", " ") for c in columns]
         console.table(f"Advice, predicted: {what}", names, rows, (0, len(shown) + 1, len(shown) + 3))
+        places: dict[str, list[str]] = {}
         for place, a in enumerate(result.ranked, 1):
             for sentence in (*a.notes, *a.prediction.warnings):
-                console.warn(f"{place}: {sentence}")
+                places.setdefault(sentence, []).append(str(place))
+        for sentence, concerned in places.items():
+            console.warn(f"{', '.join(concerned)}: {sentence}")
         evidence = result.ranked[0].evidence
         console.say(f"Evidence for the first: {'; '.join(evidence) or 'none published, hence the interval'}.")
         console.say(f"Interval: {result.ranked[0].prediction.basis}.")
