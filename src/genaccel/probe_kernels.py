@@ -34,7 +34,7 @@ def kernel_figures(device: Device, weights_bytes: int) -> list[Found]:
     return [
         _rate("attention_fp32", device, _attention(place), f"causal, {HEADS} heads of {HEAD_DIM}, {LENGTH} tokens"),
         _rate("convolution_fp32", device, _convolution(place), f"3x3, {CHANNELS} channels, {IMAGES} x {SIDE}^2"),
-        _between(device),
+        *_between(device),
         *_weights(device, weights_bytes),
         Found("kernel_start", starts.median, "s", starts, f"an addition of 8 numbers, {STARTS} in a row"),
     ]
@@ -71,11 +71,11 @@ def _convolution(place: torch.device) -> tuple[Callable[[], object], float]:
     return lambda: torch.autograd.grad(layer(x), parameters, ones), 3.0 * 2 * 9 * CHANNELS**2 * SIDE**2 * IMAGES
 
 
-def _between(device: Device) -> Found:
-    """Norms, rotation, activations and sums of a decoder layer, as bytes per second of 14 hidden and 6 MLP rows a token.
+def _between(device: Device) -> list[Found]:
+    """Norms, rotation, activations and sums of a decoder layer, forward and both ways, as bytes per second.
 
-    That is how the time models count them; most of it stays in caches and some of it computes, so that it is no share of the
-    memory's bandwidth which another processor would have, too.
+    The bytes are what the time models count: 14 hidden and 6 MLP rows a token forward, 22 and 8 both ways. Most of it stays in
+    caches and some of it computes, so that it is no share of the memory's bandwidth which another processor would have, too.
     """
     import torch
     import torch.nn.functional as F
@@ -84,20 +84,28 @@ def _between(device: Device) -> Found:
     x, cosine, sine = (torch.randn(TOKENS, HIDDEN, device=place) for _ in range(3))
     gate, up = (torch.randn(TOKENS, MLP, device=place) for _ in range(2))
     gain = torch.ones(HIDDEN, device=place)
+    trained = (x, gate, up, gain)
+    ones = (torch.ones_like(x), torch.ones_like(gate))
 
     def norm(x: torch.Tensor) -> torch.Tensor:
         return gain * (x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-5))
 
-    def run() -> object:
+    def forward() -> tuple[torch.Tensor, torch.Tensor]:
         first = norm(x)
         half = first.chunk(2, dim=-1)
         rotated = first * cosine + torch.cat((-half[1], half[0]), dim=-1) * sine
         summed = x + rotated
         return summed + norm(summed), F.silu(gate) * up
 
-    samples = repeat(run, device, num_repeats=15)
-    moved = 4.0 * TOKENS * (14 * HIDDEN + 6 * MLP)
-    return Found("elementwise", moved / samples.median, "B/s", samples, f"{TOKENS} tokens of {HIDDEN} and {MLP}, fp32")
+    def found(name: str, run: Callable[[], object], rows: int, mlp_rows: int) -> Found:
+        samples = repeat(run, device, num_repeats=15)
+        moved = 4.0 * TOKENS * (rows * HIDDEN + mlp_rows * MLP)
+        return Found(name, moved / samples.median, "B/s", samples, f"{TOKENS} tokens of {HIDDEN} and {MLP}, fp32")
+
+    alone = found("elementwise", forward, 14, 6)
+    for tensor in trained:
+        tensor.requires_grad_()
+    return [alone, found("elementwise_both", lambda: torch.autograd.grad(forward(), trained, ones), 22, 8)]
 
 
 def _weights(device: Device, num_bytes: int) -> list[Found]:

@@ -26,6 +26,7 @@ RATES = {
     "attention_fp32": (2.5e10, "FLOP/s"),
     "convolution_fp32": (6e10, "FLOP/s"),
     "elementwise": (2.4e9, "B/s"),
+    "elementwise_both": (2.4e9, "B/s"),
     "weights_read": (1.15e10, "B/s"),
     "weights_packed": (5e9, "B/s"),
     "kernel_start": (4e-6, "s"),
@@ -79,7 +80,8 @@ def test_what_others_reach_of_their_peaks_does_not_matter(probed):
     [
         ("peak_flops.fp32", 2, finetuning, "output head"),
         ("attention_fp32", 2, finetuning, "attention"),
-        ("elementwise", 2, finetuning, "streaming"),
+        ("elementwise_both", 2, finetuning, "streaming"),
+        ("elementwise", 2, generating, "prefill: streaming"),
         ("weights_read", 2, generating, "decode: matrix products"),
         ("peak_flops.fp32", 2, generating, "prefill: matrix products"),
         ("attention_fp32", 2, generating, "prefill: attention"),

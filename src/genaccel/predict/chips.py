@@ -59,12 +59,12 @@ class Chip:
         """What one kernel costs the host where that was measured; else 1: the time models have seconds of their own."""
         return self.reached.get("kernel_start", START_SECONDS) if self.family == MEASURED else 1.0
 
-    @property
-    def elementwise_rate(self) -> float:
+    def elementwise_rate(self, trains: bool = False) -> float:
         """Bytes per second between matrix products; of other cards the memory's, of which a constant is the share."""
         if self.family != MEASURED:
             return self.memory_bytes_per_second
-        return self.reached.get("elementwise", SHARES["elementwise"] * self.memory_bytes_per_second)
+        name = "elementwise_both" if trains else "elementwise"
+        return self.reached.get(name, SHARES["elementwise"] * self.memory_bytes_per_second)
 
     def weights_rate(self, rows: float) -> float:
         """Bytes per second with which weights are read that so many rows are multiplied with."""

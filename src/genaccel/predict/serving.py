@@ -119,7 +119,7 @@ def request_features(r: Request) -> dict[str, float]:
     arithmetic = sum(share / chip.peak(FORMATS[name].arithmetic, r.lenient) for name, share in r.weights)
     widened = sum(share for name, share in r.weights if FORMATS[name].widens)
     streamed = (4.0 if wide else 2.0) * model.num_layers * (14 * model.hidden_size + 6 * model.mlp_width / r.shards)
-    streamed /= chip.elementwise_rate
+    streamed /= chip.elementwise_rate()
     head = model.head_weights
     context = model.looked_back(r.prompt + r.new / 2)
     cached = rows * context

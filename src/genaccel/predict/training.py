@@ -136,7 +136,8 @@ def step_features(t: TrainingStep) -> dict[str, float]:
         * model.attention_flops(t.samples * t._pairs)
         / t.cards
         / attends,
-        "streamed": (tokens * (streamed * (1 + 0.35 * t.checkpointing) + scored) + scores) / chip.elementwise_rate,
+        "streamed": (tokens * (streamed * (1 + 0.35 * t.checkpointing) + scored) + scores)
+        / chip.elementwise_rate(trains=True),
         "packed": (2 if t.lora else 3) * t.element * mine * t.accumulation / chip.weights_rate(t.length)
         if chip.serial
         else 0.0,
