@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import resources
 from math import exp, log
 from statistics import geometric_mean, median
+from typing import Any
 
 from genaccel.predict.answers import parts_of
 from genaccel.predict.chips import find_chip
@@ -106,17 +107,10 @@ def _ratio(slow: Prediction, fast: Prediction) -> tuple[float, float]:
     return slow.seconds / fast.seconds, exp(sum(log(w) ** 2 for w in widths) ** 0.5)
 
 
-def _tuned(model: str, on: str, **more: object) -> Prediction:
+def _tuned(model: str, on: str, **more: Any) -> Prediction:
     rank = None if model == "tinyllama-1.1b" else 16
-    values = {
-        "cards": 8,
-        "strategy": "ddp",
-        "global_batch": 64,
-        "length": 1024,
-        "lora_rank": rank,
-        "checkpointing": True,
-    }
-    return predict_finetuning(Finetuning(model, on, **(values | more)))  # type: ignore[arg-type]
+    usual = Finetuning(model, on, cards=8, global_batch=64, length=1024, lora_rank=rank, checkpointing=True)
+    return predict_finetuning(replace(usual, **more))
 
 
 def _average(found: Sequence[tuple[float, float]], how: str) -> tuple[float | None, float, str]:

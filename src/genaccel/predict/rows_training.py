@@ -101,7 +101,7 @@ def _step(cells: Cells, chip: Chip, model: Decoder, stack: str) -> TrainingStep:
         head="classification" not in notes and "squad" not in cells["model"].lower(),
         flash=not (stack.startswith("optimum-habana") and cells.get("flash_attention") == "no"),
         fewer_updates="optimizer in bwd" in notes,
-        watched=stack.startswith("optimum-habana") and _watched(cells, model, stack),
+        watched=_watched(cells, model, stack),
     )
     if stack.startswith("optimum-habana") and not step.flash:
         # Its models exchange parts of a sequence inside the flash kernel alone: else each card attends to its own part.
@@ -115,8 +115,10 @@ def _step(cells: Cells, chip: Chip, model: Decoder, stack: str) -> TrainingStep:
 
 def _watched(cells: Cells, model: Decoder, stack: str) -> bool:
     """Whether the recipe reads the loss of every step: --logging_steps 1, in those for adapters and TRL but two of them."""
+    if not stack.startswith("optimum-habana") or stack == "optimum-habana-compile":
+        return False
     logs = cells.get("method", "") in ADAPTERS or "TRL" in cells["notes"]
-    return logs and stack != "optimum-habana-compile" and not ("fp8" in cells["precision"] or model.num_experts)
+    return logs and not ("fp8" in cells["precision"] or model.num_experts)
 
 
 def _length(cells: Cells) -> float:
