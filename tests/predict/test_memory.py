@@ -200,8 +200,19 @@ def test_fsdp_holds_whole_gradients_while_it_accumulates():
     assert estimate(LLAMA, replace(plan, accumulates=True)).gradients == 4 * LLAMA.num_parameters
 
 
+def test_a_host_holds_free_what_a_card_gives_back():
+    plan = TrainingPlan("single", 1, 1, 256)
+    card, host = estimate(LLAMA, plan), estimate(LLAMA, replace(plan, host=True))
+    assert card.held_free == 0
+    assert host.held_free == pytest.approx(0.3 * card.activations)
+    assert host.total_bytes - card.total_bytes == pytest.approx(host.held_free)
+    saving = estimate(LLAMA, replace(plan, host=True, activation_checkpointing=True))
+    assert saving.held_free == host.held_free  # recomputed activations leave as many holes
+    assert estimate(LLAMA, replace(plan, length=2048, host=True)).held_free == 0  # tensors of 32 MB have none
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("options", [(), ("--lora",)])
+@pytest.mark.parametrize("options", [(), ("--lora",), ("--lora", "--activation-checkpointing")])
 def test_a_real_runs_peak_is_near_the_estimate(tmp_path, options):
     """SmolLM2-135M, 512 tokens a step, one process of its own: within a fifth, which is said in the documentation."""
     command = [sys.executable, "-m", "genaccel", "finetune", "smollm2-135m", "--dataset", "pydoc", "--steps", "3"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from genaccel import devices, models
@@ -66,7 +66,8 @@ def prepare(config: FinetuneConfig, train_config: TrainConfig) -> Prepared:
     _check_length(config, shape)
     softcap = model_config.get("attn_logit_softcapping")
     attention.check(train_config.attention, device, DTYPES[train_config.precision], shape.head_dim, softcap)
-    memory = estimate(shape, training_plan(config, train_config))
+    asked = replace(training_plan(config, train_config), host=device.NAME == "cpu")
+    memory = estimate(shape, asked)
     check_memory(memory, device.memory_bytes(), train_config.processes if device.NAME == "cpu" else 1, device.NAME)
     tokenizer = models.load_tokenizer(source)
     dataset = load_dataset_named(config.dataset, config.data_dir)
