@@ -81,6 +81,35 @@ def test_ten_steps_are_no_worse_than_fifty():
     assert abs(spread[0] - S) < abs(spread[1] - S) + 0.01
 
 
+@pytest.mark.parametrize("variance", [1.5, 1.0, 0.3, 0.1, 0.02, 0.005])
+def test_ten_steps_keep_the_power_of_small_scales(variance):
+    """Small scales of a map have a small part of its variance, which coarse last steps would lose."""
+
+    def exact(x, t, c):
+        t = t.reshape(-1, 1, 1, 1)
+        return (t * variance - (1 - t)) / (t**2 * variance + (1 - t) ** 2) * x
+
+    noise = torch.ones(1, 1, 1, 1).double()
+    power = [RectifiedFlow().sample(exact, noise, noise, n).item() ** 2 / variance for n in (10, 50)]
+    assert power[0] == pytest.approx(1, abs=0.05)
+    assert power[1] == pytest.approx(1, abs=0.01)
+
+
+@pytest.mark.parametrize("steps", [1, 2, 10])
+def test_rectified_flow_evaluates_its_network_once_a_step(steps):
+    times = []
+
+    def counting(x, t, c):
+        times.append(t[0].item())
+        return exact_flow(x, t, c)
+
+    noise = torch.zeros(1, 1, 2, 2)
+    assert RectifiedFlow().sample(counting, noise, noise, steps).isfinite().all()
+    assert len(times) == steps
+    assert times[0] == 0
+    assert times == sorted(times)
+
+
 def test_the_signal_of_sr3_goes_from_all_to_nothing():
     t = torch.tensor([0.0, 0.25, 0.5, 1.0])
     alpha = SR3().ᾱ(t)
