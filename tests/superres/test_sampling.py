@@ -129,7 +129,7 @@ def test_odd_and_oblong_maps(shape):
 
 def test_a_saved_model_draws_the_same(tmp_path, low):
     made = resolver()
-    save_resolver(tmp_path / "model", made, {})
+    save_resolver(tmp_path / "model", made)
     loaded = load_resolver(tmp_path / "model")
     assert loaded.info == made.info
     assert (super_resolve(loaded, low, 1, 4).members == super_resolve(made, low, 1, 4).members).all()

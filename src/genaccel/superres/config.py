@@ -12,6 +12,8 @@ from genaccel.errors import UserError
 from genaccel.train.config import Attention, Precision, Schedule, Strategy, TrainConfig  # noqa: F401
 
 FACTORS = (2, 4, 8)
+NUM_STEPS = 10
+"""Evaluations of the network for a draw; the spectrum of draws is calibrated with as many."""
 
 
 @dataclass(frozen=True)
@@ -119,7 +121,7 @@ class SampleConfig:
     model: Path = Path("superres-model")
     factor: int | None = None
     members: int = 8
-    steps: int = 10
+    steps: int = NUM_STEPS
     preserve_flux: bool = True
     tile: int = 256
     patches: int = 4
@@ -165,7 +167,7 @@ class JudgeMapsConfig:
     _: KW_ONLY
     data: tuple[str, ...] = ("builtin",)
     members: int = 8
-    steps: int = 10
+    steps: int = NUM_STEPS
     limit: int = 16
     output: Path = Path("super-resolved")
     device: str = "auto"

@@ -13,6 +13,7 @@ from genaccel.train.meter import Step, step_samples
 from genaccel.train.result import arithmetic_figures, curves, memory_figure, speed_figures, spread_warnings
 
 if TYPE_CHECKING:
+    from genaccel.superres.resolver import Resolver
     from genaccel.superres.run import Prepared
     from genaccel.train.probing import Probe
 
@@ -27,8 +28,7 @@ class Measured:
     losses: Sequence[float]
     first_step: int
     flops_per_image: float
-    num_parameters: int
-    residual_scale: float
+    resolver: Resolver
     probe: Probe
     wrapped: dict[str, Any]
 
@@ -77,10 +77,11 @@ def _details(prepared: Prepared, measured: Measured) -> dict[str, Any]:
         "strategy": measured.wrapped,
         "device": prepared.device.describe(),
         "arithmetic": {"chosen": str(measured.probe.chosen), "probed_step_seconds": measured.probe.seconds},
-        "parameters": measured.num_parameters,
+        "parameters": sum(p.numel() for p in measured.resolver.parameters()),
         "flops_per_image": measured.flops_per_image,
         "brightness": vars(prepared.info.brightness),
-        "residual_scale": measured.residual_scale,
+        "residual_scale": float(measured.resolver.residual_scale),
+        "spectral_gains": measured.resolver.gains.tolist(),
         "maps": {name: [m.name for m in getattr(maps, name)] for name in ("train", "validation", "test")},
         "first_step": measured.first_step,
         "curves": curves(measured.by_rank) if measured.by_rank[0] else {},

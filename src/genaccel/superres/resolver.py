@@ -20,6 +20,7 @@ from torch import nn
 from genaccel.errors import UserError
 from genaccel.records import structure_strictly
 from genaccel.store import RESOLVER_MARK, whole_folder, write_text
+from genaccel.superres.calibration import NUM_RINGS, filtered
 from genaccel.superres.maps import Brightness
 from genaccel.superres.network import UNet, find_size
 from genaccel.superres.process import Noise, find_process
@@ -27,7 +28,7 @@ from genaccel.train.probing import Arithmetic
 
 INFO, WEIGHTS = RESOLVER_MARK, "model.safetensors"
 KIND = "genaccel superres"
-LAYOUT = 3  # 1 had no local scale, 2 did not show it to the diffusion
+LAYOUT = 4  # 1 had no local scale, 2 did not show it to the diffusion, 3 had no gains
 LOG_BOUNDS = math.log(0.01), math.log(10.0)  # of the local scale over the residual's typical size
 
 
@@ -48,6 +49,7 @@ class Resolver(nn.Module):
     """Networks of a ``ResolverInfo``. Maps are [maps, 1, height, width] of standardized brightness."""
 
     residual_scale: torch.Tensor
+    gains: torch.Tensor
 
     def __init__(self, info: ResolverInfo) -> None:
         super().__init__()
@@ -56,6 +58,7 @@ class Resolver(nn.Module):
         self.regression = None if info.process == "sr3" else UNet(size, num_inputs=2, num_outputs=2)
         self.diffusion = UNet(size, num_inputs=2 if self.regression is None else 4, num_outputs=1)
         self.register_buffer("residual_scale", torch.ones(()))
+        self.register_buffer("gains", torch.ones(NUM_RINGS))  # ``calibration.calibrate`` sets them
 
     def enlarge(self, low: torch.Tensor) -> torch.Tensor:
         """Low resolution to the pixels of high resolution, smoothly."""
@@ -92,11 +95,19 @@ class Resolver(nn.Module):
     def draw(self, low: torch.Tensor, noise: torch.Tensor, num_steps: int) -> tuple[torch.Tensor, torch.Tensor]:
         """(a draw for every map, the regression's mean). ``noise`` has the shape of the result, unit variance."""
         large = self.enlarge(low)
-        mean, scale = self.regress(large)
         if self.regression is None:
-            return self.process.sample(self.diffusion, noise, large, num_steps), mean
+            return self.process.sample(self.diffusion, noise, large, num_steps), large
+        x, mean, scale = self.draw_residual(large, noise, num_steps)
+        return mean + scale * filtered(x, self.gains), mean
+
+    @torch.no_grad()
+    def draw_residual(
+        self, large: torch.Tensor, noise: torch.Tensor, num_steps: int
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """(what is left around the mean, in units of its size and as the diffusion draws it; the mean; the size)."""
+        mean, scale = self.regress(large)
         x = self.process.sample(self.diffusion, noise, self.condition(large, mean, scale), num_steps)
-        return mean + x * scale, mean
+        return x, mean, scale
 
     @property
     def bytes_per_pixel(self) -> float:
@@ -112,12 +123,12 @@ class Resolver(nn.Module):
                 network.compile()
 
 
-def save_resolver(folder: Path, resolver: Resolver, weights: dict[str, torch.Tensor]) -> None:
-    """Write a checkpoint: ``weights`` by the names of the resolver's state, as safetensors, and what it is, as JSON."""
+def save_resolver(folder: Path, resolver: Resolver) -> None:
+    """Write a checkpoint: the resolver's state as safetensors, and what it is, as JSON."""
     from safetensors.torch import save_file
 
     with whole_folder(folder) as new:
-        state = {name: tensor.detach().cpu().contiguous() for name, tensor in (resolver.state_dict() | weights).items()}
+        state = {name: tensor.detach().cpu().contiguous() for name, tensor in resolver.state_dict().items()}
         save_file(state, new / WEIGHTS)
         write_text(new / INFO, json.dumps(asdict(resolver.info), indent=1, allow_nan=False) + "\n")
 

@@ -19,7 +19,8 @@ from genaccel.errors import UserError
 from genaccel.records import Record, Setting, settings_of
 from genaccel.store import check_output_folder, check_writable, write_record
 from genaccel.superres.builtin import load_maps
-from genaccel.superres.config import SuperresConfig
+from genaccel.superres.calibration import NUM_PATCHES, calibrate
+from genaccel.superres.config import NUM_STEPS, SuperresConfig
 from genaccel.superres.maps import MapSplit, brightness_of, split_by_area
 from genaccel.superres.network import Block, find_size
 from genaccel.superres.process import find_process
@@ -138,11 +139,10 @@ def run(
     weights = average.whole_weights()
     record, path = None, None
     if group.rank == 0:
-        save_resolver(config.output, module, weights)
-        size, scale = sum(p.numel() for p in module.parameters()), float(module.residual_scale)
-        about_engine = engine.describe()
+        resolver = _calibrated(prepared, workload, dict(module.named_buffers()) | weights)
+        save_resolver(config.output, resolver)
         measured = Measured(
-            by_rank, peaks, energy, loop.losses, loop.first_step, flops, size, scale, probe, about_engine
+            by_rank, peaks, energy, loop.losses, loop.first_step, flops, resolver, probe, engine.describe()
         )
         environment = replace(devices.environment(device), num_devices=group.world_size)
         record = make_record(prepared, measured, environment, settings or settings_of(config, train_config))
@@ -160,6 +160,18 @@ def _module(prepared: Prepared, workload: SuperResolution) -> Resolver:
         left = batch.high - module.enlarge(batch.low)
     module.residual_scale.fill_(float(left.std()))
     return module.to(prepared.device.torch_device()).train()
+
+
+def _calibrated(prepared: Prepared, workload: SuperResolution, weights: dict[str, torch.Tensor]) -> Resolver:
+    """The trained resolver by itself, its draws given the spectrum of the training patches."""
+    resolver = Resolver(prepared.info)
+    resolver.load_state_dict(weights)
+    resolver.to(prepared.device.torch_device()).eval()
+    if resolver.regression is not None:
+        batch = workload.batch(range(NUM_PATCHES))
+        with console.status("Calibrating the spectrum of draws"):
+            calibrate(resolver, batch.low, batch.high, prepared.train_config.seed, NUM_STEPS)
+    return resolver
 
 
 def flops_per_image(module: Resolver, workload: SuperResolution) -> float:
