@@ -8,7 +8,8 @@ until it has used its CPU time, data and updates included; draws of genaccel's m
 spectrum calibrated, on top of that time (as recorded). It is judged on the held-out map cut into patches. All
 contenders share the loop, the data, the optimizer and the judge; networks have equal parameters. A contender and seed that
 the output folder holds is not run again, so an interrupted benchmark goes on with the next one; one of other settings is
-refused. Prints Markdown for bench/RESULTS.md, keeps it in table.md beside the results, and leaves pictures of our seeds.
+refused. Prints Markdown for bench/RESULTS.md, keeps it in table.md beside the results and
+weights, and leaves pictures of our seeds.
 """
 
 from __future__ import annotations
@@ -159,7 +160,8 @@ def one(args: argparse.Namespace) -> dict[str, Any]:
         batch = workload.batch(range(NUM_PATCHES))
         calibrate(module.eval(), batch.low, batch.high, args.seed, STEPS[0])
     calibrated = time.process_time() - begin - spent
-    save_file(dict(module.state_dict()), args.output / f"{args.arm}-{args.seed}.safetensors")
+    weights = {name: tensor.contiguous() for name, tensor in module.state_dict().items()}
+    save_file(weights, args.output / f"{args.arm}-{args.seed}.safetensors")
     found = {
         "arm": args.arm,
         "seed": args.seed,

@@ -31,8 +31,8 @@ def calibrate(resolver: Resolver, low: torch.Tensor, high: torch.Tensor, seed: i
     for part, truth in zip(torch.split(low, AT_ONCE), torch.split(high, AT_ONCE), strict=True):
         noise = torch.randn(truth.shape, generator=generator)
         x, mean, scale = resolver.draw_residual(resolver.enlarge(part.to(device)), noise.to(device), num_steps)
-        drawn.append(x)
-        wanted.append((truth.to(device) - mean) / scale)
+        drawn.append(x.cpu())
+        wanted.append((truth - mean.cpu()) / scale.cpu())
     resolver.gains.copy_(gains_of(torch.cat(drawn), torch.cat(wanted)))
 
 
@@ -45,7 +45,7 @@ def ring_powers(maps: torch.Tensor) -> torch.Tensor:
     window = torch.outer(torch.hann_window(height, False), torch.hann_window(width, False)).to(maps)
     power = torch.fft.fft2(maps * window).abs().square().mean(dim=(0, 1))
     ring = (_wavenumbers(height, width) * 2 * NUM_RINGS).long()
-    return torch.stack([power[ring.to(power.device) == i].mean() for i in range(NUM_RINGS)])
+    return torch.stack([power[ring == i].mean() for i in range(NUM_RINGS)])
 
 
 def gains_of(drawn: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
