@@ -5,11 +5,10 @@
 
 Each seed holds another map out whole, trains on patches of the others (x4, 16 to 64 pixels) in a process of one thread
 until it has used its CPU time, data and updates included; draws of genaccel's method, with either UNet, then have their
-spectrum calibrated, on top of that time (as recorded). It is judged on the held-out map cut into patches. All
-contenders share the loop, the data, the optimizer and the judge; networks have equal parameters. A contender and seed that
-the output folder holds is not run again, so an interrupted benchmark goes on with the next one; one of other settings is
-refused. Prints Markdown for bench/RESULTS.md, keeps it in table.md beside the results and
-weights, and leaves pictures of our seeds.
+spectrum calibrated, on top of that time (as recorded). It is judged on the held-out map cut into patches. All contenders
+share the loop, the data, the optimizer and the judge; networks have equal parameters. A contender and seed that the output
+folder holds is not run again, so an interrupted benchmark goes on with the next one; one of other settings is refused.
+Prints Markdown for bench/RESULTS.md, keeps it in table.md beside results and weights, and leaves pictures of our seeds.
 """
 
 from __future__ import annotations
