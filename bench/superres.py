@@ -114,10 +114,8 @@ def one(args: argparse.Namespace) -> dict[str, Any]:
     """Train one contender on one seed in this process and judge it."""
     import numpy as np
     import torch
-    from safetensors.torch import save_file
 
     from genaccel.devices import get
-    from genaccel.superres.calibration import NUM_PATCHES, calibrate
     from genaccel.superres.config import DustTrainConfig
     from genaccel.superres.maps import brightness_of, read_map
     from genaccel.superres.resolver import ResolverInfo
@@ -155,12 +153,6 @@ def one(args: argparse.Namespace) -> dict[str, Any]:
     outcome = train(loop)
     spent = time.process_time() - begin
     module.load_state_dict(average.mean, strict=False)
-    if args.arm in ("genaccel", "diffusers"):
-        batch = workload.batch(range(NUM_PATCHES))
-        calibrate(module.eval(), batch.low, batch.high, args.seed, STEPS[0])
-    calibrated = time.process_time() - begin - spent
-    weights = {name: tensor.contiguous() for name, tensor in module.state_dict().items()}
-    save_file(weights, args.output / f"{args.arm}-{args.seed}.safetensors")
     found = {
         "arm": args.arm,
         "seed": args.seed,
@@ -169,12 +161,27 @@ def one(args: argparse.Namespace) -> dict[str, Any]:
         "parameters": count(module),
         "images": outcome.step * args.batch,
         "cpu_seconds": spent,
-        "calibration_cpu_seconds": calibrated,
-        "gains": module.gains.tolist(),
         "loss": float(np.mean(loop.losses[-50:])),
         "peak_memory_bytes": device.peak_memory_bytes(),
     }
-    return found | judged_on(args, module.eval(), held_out)
+    found |= finished(args, module.eval(), workload)
+    return found | judged_on(args, module, held_out)
+
+
+def finished(args: argparse.Namespace, module: Any, workload: Any) -> dict[str, Any]:
+    """Calibrate what is genaccel's method, and keep the weights."""
+    from safetensors.torch import save_file
+
+    from genaccel.superres.calibration import NUM_PATCHES, calibrate
+
+    begin = time.process_time()
+    if args.arm in ("genaccel", "diffusers"):
+        batch = workload.batch(range(NUM_PATCHES))
+        calibrate(module, batch.low, batch.high, args.seed, STEPS[0])
+    spent = time.process_time() - begin
+    weights = {name: tensor.contiguous() for name, tensor in module.state_dict().items()}
+    save_file(weights, args.output / f"{args.arm}-{args.seed}.safetensors")
+    return {"calibration_cpu_seconds": spent, "gains": module.gains.tolist()}
 
 
 def judged_on(args: argparse.Namespace, module: Any, held_out: Any) -> dict[str, Any]:
